@@ -11,7 +11,9 @@
 package drivers
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -98,10 +100,12 @@ type Driver interface {
 	// through this same driver is held.
 	TryAcquire(ctx context.Context, r Request) (Grant, error)
 
-	// Renew sets the time to live of a grant to g.TTL, counted from now (it
-	// never adds to what is left), and returns what the service now keeps. The
-	// error matches ErrLost if the grant is no longer ours, and then nothing
-	// was changed: a lost grant is never taken back.
+	// Renew sets the time to live of a grant to g.TTL (it never adds to what is
+	// left) and returns what the service now keeps, counted from the beginning
+	// of this call: if the call joined an exchange that was sent earlier, the
+	// driver takes that off. The error matches ErrLost if the grant is no
+	// longer ours, and then nothing was changed: a lost grant is never taken
+	// back.
 	Renew(ctx context.Context, g Grant) (time.Duration, error)
 
 	// Release ends the grant of g.Name to g.Owner if it is still there, and
@@ -156,6 +160,36 @@ type Holder struct {
 	Note      string        // Request.Note of the grant
 	Token     Token         // zero if the service does not tell
 	Remaining time.Duration // until the grant ends if it is not renewed; zero if the service does not tell
+
+	// Package lock reads these out of the note; drivers leave them alone.
+	Host  string    // where the holder runs
+	PID   int       // its process
+	Since time.Time // when it asked, by its own clock
+	You   bool      // it is this very process
+}
+
+// String describes the holder to people, such as
+// "web-1 (pid 4711, nightly report) since 2006-01-02T15:04:05Z, 4.2s left".
+func (h Holder) String() string {
+	s := cmp.Or(h.Host, "an unnamed holder")
+	switch {
+	case h.PID != 0 && h.Note != "":
+		s += fmt.Sprintf(" (pid %d, %s)", h.PID, h.Note)
+	case h.PID != 0:
+		s += fmt.Sprintf(" (pid %d)", h.PID)
+	case h.Note != "":
+		s += fmt.Sprintf(" (%s)", h.Note)
+	}
+	if h.You {
+		s = "this process: " + s
+	}
+	if !h.Since.IsZero() {
+		s += " since " + h.Since.Format(time.RFC3339)
+	}
+	if h.Remaining > 0 {
+		s += fmt.Sprintf(", %v left", h.Remaining.Round(time.Millisecond))
+	}
+	return s
 }
 
 // A Report says what a driver found on the live service.

@@ -1,6 +1,7 @@
 package drivers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -35,7 +36,14 @@ type HeldError struct {
 	Remaining time.Duration // until the holder's grant ends if it is not renewed; zero if unknown
 }
 
-func (e *HeldError) Error() string { return "lock is held" }
+func (e *HeldError) Error() string {
+	h := e.Holder
+	h.Remaining = cmp.Or(h.Remaining, e.Remaining)
+	if h == (Holder{}) {
+		return "lock is held"
+	}
+	return "lock is held by " + h.String()
+}
 
 // Is makes the error match ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
