@@ -1,0 +1,186 @@
+package zkelection
+
+import (
+	"context"
+	"errors"
+	"path"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockkit/lock/drivers"
+)
+
+// A place is a node of this driver in a queue. It is the State of a grant.
+type place struct {
+	node
+	name    string
+	zxid    int64 // of its creation: the token
+	version int32 // that its creation gave to the parent
+	session *session
+	alone   bool      // it had no brothers when it was made
+	since   time.Time // sent at this time, it proved the session alive
+
+	// Guarded by Driver.mu.
+	renewed time.Time // the last since
+	ended   bool      // released, lost or given up: no renewal may succeed any more
+}
+
+const anyVersion = -1
+
+// The numbers in the names of nodes end at 2³¹ − 1. Some way before, the queue
+// is drained and its parent removed, and a new parent counts from zero.
+var lastNumber int32 = 1<<31 - 1<<20
+
+// enqueue puts a node at the end of the queue, if the version of its parent is
+// the one given. It writes to the parent in the same transaction: the answer
+// tells the transaction's number and how many children there are, and the
+// parent's version counts the nodes that were ever queued.
+//
+// If the outcome is not clear the node is looked for and removed in the
+// background, also after ctx ended.
+func (d *Driver) enqueue(ctx context.Context, r drivers.Request, version int32) (*place, error) {
+	p := &place{name: r.Name, node: node{owner: r.Owner}, session: d.dialer.session()}
+	answer, err := d.depart(p, func() error { return d.create(p, r.Note, version) })
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case err = <-answer:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	switch {
+	case err != nil && refused(err):
+		return nil, err
+	case err == nil && p.session != d.dialer.session():
+		err = drivers.Unavailable(errSessionEnded)
+	case err == nil && p.seq >= lastNumber:
+		err = drivers.Unavailable(errors.New("the numbers of the queue are used up: it starts anew when it is empty"))
+	}
+	if err != nil {
+		d.bury(r.Name, r.Owner)
+		return nil, err
+	}
+	return p, nil
+}
+
+// depart starts a request to create a node. The request is kept in mind until
+// it has ended, which may be long after its caller went away.
+func (d *Driver) depart(p *place, create func() error) (<-chan error, error) {
+	landed, answer := make(chan struct{}), make(chan error, 1)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, drivers.ErrClosed
+	}
+	d.flights[p.owner] = landed
+	d.work.Go(func() {
+		answer <- create()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.flights, p.owner)
+		close(landed)
+	})
+	return answer, nil
+}
+
+func (d *Driver) create(p *place, note string, version int32) error {
+	p.since = time.Now()
+	answers, err := d.conn.Multi(
+		&zk.CreateRequest{Path: d.nodePath(p.name, p.owner), Data: []byte(note), Acl: d.acl, Flags: zk.FlagEphemeralSequential},
+		&zk.SetDataRequest{Path: d.lockPath(p.name), Version: version},
+	)
+	if err != nil {
+		return err
+	}
+	if len(answers) != 2 || answers[1].Stat == nil {
+		return errors.New("a transaction was not answered in full")
+	}
+	created, stat := answers[0].String, answers[1].Stat
+	p.node, _ = parseNode(path.Dir(created), path.Base(created))
+	p.zxid, p.version, p.alone = stat.Mzxid, stat.Version, stat.NumChildren == 1
+	return nil
+}
+
+// enqueueAnyway is enqueue whatever the version, and whether or not there is a
+// parent.
+func (d *Driver) enqueueAnyway(ctx context.Context, r drivers.Request) (*place, error) {
+	for {
+		p, err := d.enqueue(ctx, r, anyVersion)
+		if !errors.Is(err, zk.ErrNoNode) {
+			return p, err
+		}
+		if err := d.makeParents(ctx, r.Name); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// enqueueFirst puts a node into the queue only if it will be the first. It
+// writes nothing to a queue that has a holder.
+func (d *Driver) enqueueFirst(ctx context.Context, r drivers.Request) (*place, error) {
+	version, known := d.takeIdle(r.Name)
+	for {
+		var err error
+		if !known {
+			if version, err = d.lookFree(ctx, r.Name); err != nil {
+				return nil, err
+			}
+		}
+		p, err := d.enqueue(ctx, r, version)
+		if !errors.Is(err, zk.ErrBadVersion) && !errors.Is(err, zk.ErrNoNode) {
+			return p, err
+		}
+		known = false
+	}
+}
+
+// lookFree returns the version of the parent at which the queue was empty, or
+// a *HeldError.
+func (d *Driver) lookFree(ctx context.Context, name string) (int32, error) {
+	q, err := d.list(ctx, name)
+	if err == nil && len(q.nodes) > 0 {
+		q, err = d.listNow(ctx, name) // "held" must not be old news
+	}
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return 0, d.makeParents(ctx, name)
+	case err != nil:
+		return 0, err
+	case len(q.nodes) > 0:
+		return 0, d.heldBy(ctx, q.nodes[0])
+	}
+	return q.version, nil
+}
+
+// heldBy makes a *HeldError, or returns why it can't.
+func (d *Driver) heldBy(ctx context.Context, first node) error {
+	h, err := d.holder(ctx, first)
+	if err != nil && !refused(err) {
+		return err
+	}
+	return &drivers.HeldError{Holder: h}
+}
+
+// idle remembers at which version of their parents queues were left empty by
+// this driver. As long as the version stands nobody else has queued, so that
+// the next attempt need not look.
+const maxIdle = 4096
+
+func (d *Driver) takeIdle(name string) (int32, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	version, known := d.idle[name]
+	delete(d.idle, name)
+	return version, known
+}
+
+func (d *Driver) setIdle(p *place) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.idle) >= maxIdle {
+		clear(d.idle)
+	}
+	d.idle[p.name] = p.version
+}
