@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -16,12 +17,12 @@ var promises = map[string]drivers.Guarantee{
 	"prompt":  drivers.Prompt,
 }
 
-var catalogue = slices.Concat(basicChecks, expiryChecks, renewChecks, contendChecks, waitChecks, fencingChecks, durableChecks, fairChecks, promptChecks)
+var catalogue = slices.Concat(basicChecks, expiryChecks, renewChecks, contendChecks, waitChecks, watchChecks, engineChecks, fencingChecks, engineFencingChecks, durableChecks, fairChecks, promptChecks)
 
 // looksAbsent sees that a promise that is not made does not look as if it was.
 func (e *env) looksAbsent(ctx context.Context, promise string, bit drivers.Guarantee) error {
 	if bit == drivers.Fencing {
-		if err := e.givesNoToken(ctx); err != nil {
+		if err := errors.Join(e.givesNoToken(ctx), e.refusesFencedLock(ctx)); err != nil {
 			return err
 		}
 	}

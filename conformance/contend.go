@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	mrand "math/rand/v2"
@@ -22,10 +23,8 @@ var contendChecks = []Check{
 // A contest is many workers over one name. Each that holds it adds one to a
 // counter, in two steps.
 type contest struct {
-	*env
 	name    string
-	ttl     time.Duration
-	clients []drivers.Driver
+	take    func(ctx context.Context, worker int) (holding, error) // one attempt or wait
 	workers int
 	rounds  int           // of each worker
 	enough  int           // grants that are wanted in all
@@ -39,11 +38,30 @@ type contest struct {
 	refusals atomic.Int64
 }
 
-func (e *env) contest(name string) *contest {
-	return &contest{
-		env: e, name: name, ttl: e.longTTL, clients: []drivers.Driver{e.a, e.b, e.c},
-		workers: 9, rounds: 12, enough: 20, bound: 4 * time.Second, rec: NewRecorder(nil),
+// A holding is a hold of a driver's grant, or a lease of the engine.
+type holding interface {
+	valid() bool
+	token() drivers.Token
+	release(ctx context.Context) error
+}
+
+// contest lets the clients contend for the name by the driver's own methods:
+// every second worker waits, if the driver can, the others try again.
+func (e *env) contest(name string, ttl time.Duration, clients ...drivers.Driver) *contest {
+	c := newContest(name)
+	c.take = func(ctx context.Context, worker int) (holding, error) {
+		d := clients[worker%len(clients)]
+		acquire := d.TryAcquire
+		if w, ok := d.(drivers.Waiter); ok && worker%2 == 1 {
+			acquire = w.Acquire
+		}
+		return e.once(ctx, d, acquire, e.request(name, ttl))
 	}
+	return c
+}
+
+func newContest(name string) *contest {
+	return &contest{name: name, workers: 9, rounds: 12, enough: 20, bound: 4 * time.Second, rec: NewRecorder(nil)}
 }
 
 // run lets the workers contend and judges what all contests have in common.
@@ -78,39 +96,38 @@ func violated(found []Violation) error {
 }
 
 func (c *contest) work(ctx context.Context, worker int, end time.Time) error {
-	d := c.clients[worker%len(c.clients)]
-	client := fmt.Sprintf("w%d", worker)
 	for round := 0; round < c.rounds && time.Now().Before(end); round++ {
-		h, err := c.win(ctx, d, client, worker%2 == 1, end)
-		if err != nil || h == nil {
+		l, err := c.win(ctx, worker, end)
+		if err != nil || l == nil {
 			return err
 		}
-		c.section(ctx, client, h)
+		c.section(ctx, l)
 		if c.crash > 0 && mrand.N(c.crash) == 0 { //nolint:gosec // not a secret
-			h.over = true
 			continue
 		}
-		if err := c.give(ctx, client, h); err != nil {
+		if err := c.give(ctx, l); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// A turn is one grant of a contest with its place in the history.
+type turn struct {
+	holding
+	event Event
+}
+
 // win tries until the name is won, or returns nil when time is up.
-func (c *contest) win(ctx context.Context, d drivers.Driver, client string, wait bool, end time.Time) (*hold, error) {
-	acquire := d.TryAcquire
-	if w, ok := d.(drivers.Waiter); ok && wait {
-		acquire = w.Acquire
-	}
+func (c *contest) win(ctx context.Context, worker int, end time.Time) (*turn, error) {
 	ctx, cancel := context.WithDeadline(ctx, end)
 	defer cancel()
 	backoff := 500 * time.Microsecond
 	for {
-		h, err := c.attempt(ctx, d, client, acquire)
+		l, err := c.attempt(ctx, worker)
 		switch {
 		case err == nil:
-			return h, nil
+			return l, nil
 		case time.Now().After(end):
 			return nil, nil //nolint:nilnil // not won and not failed
 		case !isHeld(err) && !errors.Is(err, drivers.ErrNoQuorum):
@@ -122,49 +139,50 @@ func (c *contest) win(ctx context.Context, d drivers.Driver, client string, wait
 	}
 }
 
-func (c *contest) attempt(ctx context.Context, d drivers.Driver, client string, acquire func(context.Context, drivers.Request) (drivers.Grant, error)) (*hold, error) {
-	r := c.request(c.name, c.ttl)
-	event := Event{Op: OpAcquire, Name: c.name, Client: client, Lease: r.Owner, Phase: Invoke}
+func (c *contest) attempt(ctx context.Context, worker int) (*turn, error) {
+	event := Event{Op: OpAcquire, Name: c.name, Client: fmt.Sprintf("w%d", worker), Lease: rand.Text()[:8], Phase: Invoke}
 	c.rec.Record(event)
 	start := time.Now()
-	h, err := c.once(ctx, d, acquire, r)
+	l, err := c.take(ctx, worker)
 	if time.Since(start) > time.Millisecond {
 		c.refusals.Add(1) // it had to wait
 	}
 	switch {
 	case err == nil:
-		event.Phase, event.Token = OK, h.g.Token
+		event.Phase, event.Token = OK, l.token()
 	case isHeld(err):
 		event.Phase, event.Note = Fail, err.Error()
 	default:
 		event.Phase, event.Note = Unknown, err.Error()
 	}
 	c.rec.Record(event)
-	return h, err
+	return &turn{l, event}, err
 }
 
 // section is what the lock is for. The pause makes a second holder meet the
 // first.
-func (c *contest) section(ctx context.Context, client string, h *hold) {
-	c.assert(client, h)
+func (c *contest) section(ctx context.Context, l *turn) {
+	c.assert(l)
 	seen := c.counter.Load()
 	pause(ctx, mrand.N(300*time.Microsecond)) //nolint:gosec // not a secret
 	c.counter.Store(seen + 1)
-	if c.assert(client, h) {
+	if c.assert(l) {
 		c.sections.Add(1)
 	} else {
 		c.spoiled.Add(1)
 	}
 }
 
-func (c *contest) assert(client string, h *hold) bool {
-	return c.rec.Assert(c.name, client, h.g.Owner, h.valid)
+func (c *contest) assert(l *turn) bool {
+	return c.rec.Assert(c.name, l.event.Client, l.event.Lease, l.valid)
 }
 
-func (c *contest) give(ctx context.Context, client string, h *hold) error {
-	event := Event{Op: OpRelease, Name: c.name, Client: client, Lease: h.g.Owner, Phase: Invoke}
+// give releases. That a lease was lost before is no fault of a contest: it is
+// counted where it matters.
+func (c *contest) give(ctx context.Context, l *turn) error {
+	event := Event{Op: OpRelease, Name: c.name, Client: l.event.Client, Lease: l.event.Lease, Phase: Invoke}
 	c.rec.Record(event)
-	err := h.release(ctx)
+	err := l.release(ctx)
 	event.Phase = OK
 	if err != nil {
 		event.Phase, event.Note = Unknown, err.Error()
@@ -177,8 +195,8 @@ func (c *contest) give(ctx context.Context, client string, h *hold) error {
 	return err
 }
 
-func contention(ctx context.Context, e *env) error {
-	c := e.contest(e.name())
+// noUpdateLost is what exclusion is for.
+func (c *contest) noUpdateLost(ctx context.Context) error {
 	if err := c.run(ctx); err != nil {
 		return err
 	}
@@ -191,6 +209,10 @@ func contention(ctx context.Context, e *env) error {
 	return nil
 }
 
+func contention(ctx context.Context, e *env) error {
+	return e.contest(e.name(), e.longTTL, e.a, e.b, e.c).noUpdateLost(ctx)
+}
+
 func contentionCrashes(ctx context.Context, e *env) error {
 	c, err := e.crashing(ctx)
 	if err != nil {
@@ -199,16 +221,18 @@ func contentionCrashes(ctx context.Context, e *env) error {
 	return c.run(ctx)
 }
 
-// crashing is a contest for the short TTL in which holders vanish.
+// crashing is a contest for the short TTL in which holders vanish. It has
+// clients of its own, whose grants nothing else keeps alive.
 func (e *env) crashing(ctx context.Context) (*contest, error) {
-	c := e.contest(e.name())
-	c.ttl, c.crash, c.enough, c.bound = e.ttl, 8, 8, 5*e.ttl+2*e.Slack
-	for i := range c.clients { // vanished grants must not be kept alive by others
+	var clients [3]drivers.Driver
+	for i := range clients {
 		d, err := e.open(ctx)
 		if err != nil {
 			return nil, err
 		}
-		c.clients[i] = d
+		clients[i] = d
 	}
+	c := e.contest(e.name(), e.ttl, clients[:]...)
+	c.crash, c.enough, c.bound = 8, 8, 5*e.ttl+2*e.Slack
 	return c, nil
 }

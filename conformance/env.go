@@ -84,6 +84,8 @@ func (h *hold) validUntil() time.Time { return h.from.Add(h.ttl - h.margin()) }
 
 func (h *hold) valid() bool { return time.Now().Before(h.validUntil()) }
 
+func (h *hold) token() drivers.Token { return h.g.Token }
+
 func (h *hold) margin() time.Duration {
 	if h.g.Margin > 0 {
 		return h.g.Margin

@@ -203,7 +203,7 @@ func tokenFixed(ctx context.Context, e *env) error {
 }
 
 func tokenContention(ctx context.Context, e *env) error {
-	return e.contest(e.name()).tokensInOrder(ctx)
+	return e.contest(e.name(), e.longTTL, e.a, e.b, e.c).tokensInOrder(ctx)
 }
 
 func tokenCrashes(ctx context.Context, e *env) error {
