@@ -1,31 +1,36 @@
 -- Grants a name to an owner if nobody holds it.
 --
--- KEYS  hold, counter, grave of the owner
--- ARGV  owner, note, time to live in ms, "1" if a token is wanted
+-- KEYS  hold, grave of the owner, and the token counter if a token is wanted
+-- ARGV  owner, note, time to live in ms
 -- Reply {hold, ms left} if the name is held; nil if the owner was released
 --       before this request came; else the token, 0 if none was wanted
 
-local hold = redis.call('GET', KEYS[1])
-if hold then
-  return {hold, redis.call('PTTL', KEYS[1])}
+local now = redis.call('MGET', unpack(KEYS))
+if now[1] then
+  return {now[1], redis.call('PTTL', KEYS[1])}
 end
-if redis.call('EXISTS', KEYS[3]) == 1 then
+if now[2] then
   return false
 end
 
 local token = 0
-if ARGV[4] == '1' then
-  -- The clock is the floor, so that a counter that was lost or has expired
-  -- does not begin again. It expires by its own value and not by the clock: a
-  -- clock that ran ahead and was corrected must not shorten its life.
+if now[3] then
+  token = redis.call('INCR', KEYS[3])
+elseif KEYS[3] then
+  -- The clock is the floor: a counter that was lost or has expired does not
+  -- begin again. It expires by its own value, seven days on, and not by the
+  -- clock: one that ran ahead and was corrected must not shorten its life.
   local time = redis.call('TIME')
-  local last = tonumber(redis.call('GET', KEYS[2]) or '0')
-  token = math.max(last + 1, time[1] * 1000000 + time[2])
-  if token >= 2^53 then
-    return redis.error_reply('ERR the token counter ' .. KEYS[2] .. ' has reached 2^53')
-  end
-  local idle = math.floor(token / 1000) + 7 * 24 * 3600 * 1000
-  redis.call('SET', KEYS[2], string.format('%.0f', token), 'PXAT', string.format('%.0f', idle))
+  token = time[1] * 1000000 + time[2]
+  redis.call('SET', KEYS[3], string.format('%.0f', token),
+    'PXAT', string.format('%.0f', time[1] * 1000 + 7 * 24 * 3600 * 1000))
 end
-redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. string.format('%.0f', token) .. ' ' .. ARGV[2], 'PX', ARGV[3])
+if token >= 2^53 then
+  return redis.error_reply('ERR the token counter has reached 2^53: ' .. KEYS[3])
+end
+
+local hold = ARGV[1] .. ' ' .. string.format('%.0f', token) .. ' ' .. ARGV[2]
+if not redis.call('SET', KEYS[1], hold, 'NX', 'PX', ARGV[3]) then
+  return redis.error_reply('WRONGTYPE the key is in other use: ' .. KEYS[1])
+end
 return token

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -18,8 +19,11 @@ func (n *Node) explain(ctx context.Context, err error) error {
 	if ended := contextEnd(ctx); ended != nil {
 		return n.unanswered(ended)
 	}
-	if errors.Is(err, redis.ErrClosed) {
+	if errors.Is(err, redis.ErrClosed) || errors.Is(err, net.ErrClosed) {
 		return drivers.ErrClosed
+	}
+	if errors.Is(err, context.DeadlineExceeded) { // not ours: the dialler's
+		return drivers.Unavailable(n.errorf("no connection within %v%s", n.client.Options().DialTimeout, n.tlsHint()))
 	}
 	err = n.redact(err)
 	if fault := n.misconfigured(err); fault != nil {
@@ -40,6 +44,15 @@ func (n *Node) unanswered(ended error) error {
 		return drivers.Unavailable(err)
 	}
 	return err
+}
+
+// tlsHint is for a server that waits for the end of what it does not take for
+// the beginning of TLS.
+func (n *Node) tlsHint() string {
+	if n.client.Options().TLSConfig == nil {
+		return ""
+	}
+	return "; use redis:// if it does not speak TLS"
 }
 
 // contextEnd is ctx.Err, but sees a deadline that is over also before the
@@ -102,7 +115,6 @@ var refusals = []struct {
 	{"NOAUTH", drivers.ConfigError{Key: "password", Problem: "is needed", Fix: "write the URL like redis://:password@host:6379"}},
 	{"WRONGPASS", drivers.ConfigError{Key: "password", Problem: "or user is wrong, or the user is disabled", Fix: "see ACL LIST on the server"}},
 	{"invalid password", drivers.ConfigError{Key: "password", Problem: "is wrong", Fix: "see requirepass on the server"}},
-	{"AUTH <password> called without any password", drivers.ConfigError{Key: "password", Problem: "is given, but the server has none", Fix: "leave it out"}},
 	{"NOPERM", drivers.ConfigError{Key: "user", Problem: "may not do what locks need", Fix: "allow it +@scripting +@string +@keyspace +info +time ~PREFIX:*"}},
 	{"DB index is out of range", drivers.ConfigError{Key: "path", Problem: "is a database number that the server does not have", Fix: "use a lower one, such as 0"}},
 	{"MOVED", drivers.ConfigError{Key: "host", Problem: "is a node of a cluster", Fix: "use a standalone server"}},

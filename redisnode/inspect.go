@@ -12,18 +12,24 @@ func (d *Driver) Inspect(ctx context.Context, name string) (drivers.Holder, erro
 	if err := drivers.CheckName(name); err != nil {
 		return drivers.Holder{}, err
 	}
-	if d.closed.Load() {
-		return drivers.Holder{}, drivers.ErrClosed
+	var holder drivers.Holder
+	err := d.call(ctx, func(n *Node) (err error) {
+		holder, err = n.Inspect(ctx, name)
+		return err
+	})
+	if err != nil {
+		return drivers.Holder{}, err
 	}
-	return await(ctx, &d.calls, func() (drivers.Holder, error) { return d.node.Inspect(ctx, name) })
+	return holder, nil
 }
 
 // Check implements drivers.Checker. From then on Guarantees tells what it found.
 func (d *Driver) Check(ctx context.Context) (drivers.Report, error) {
-	if d.closed.Load() {
-		return drivers.Report{}, drivers.ErrClosed
-	}
-	server, err := await(ctx, &d.calls, func() (Server, error) { return d.node.Server(ctx) })
+	var server Server
+	err := d.call(ctx, func(n *Node) (err error) {
+		server, err = n.Server(ctx)
+		return err
+	})
 	if err != nil {
 		return drivers.Report{}, err
 	}

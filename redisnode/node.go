@@ -12,10 +12,6 @@ import (
 	"github.com/lockkit/lock/drivers"
 )
 
-// GraveLife is how long a released owner is remembered, where a request of it
-// may still arrive.
-const GraveLife = time.Minute
-
 // A Node is the locks on one Redis server, without the promises of a [Driver]:
 // a call ends at the deadline of its context but does not heed its
 // cancellation, and nothing is known of the server. Package redlock is made of
@@ -43,14 +39,14 @@ func (n *Node) Addr() string { return n.addr }
 
 // Acquire makes one attempt. The token is zero unless the request is Fenced.
 func (n *Node) Acquire(ctx context.Context, r drivers.Request) (drivers.Token, error) {
-	wanted := "0"
+	keys := n.keys(r.Name)
+	args := append(make([]any, 0, 9), nil, nil, 2, keys.hold(), keys.grave(r.Owner))
 	if r.Fenced {
-		wanted = "1"
+		args[2] = 3
+		args = append(args, keys.token())
 	}
-	cmd, err := acquireScript.run(ctx, n.client, []any{
-		nil, nil, nil, n.key("hold", r.Name), n.key("token", r.Name), n.grave(r.Name, r.Owner),
-		r.Owner, r.Note, millis(r.TTL), wanted,
-	})
+	args = append(args, r.Owner, r.Note, millis(r.TTL))
+	cmd, err := acquireScript.run(ctx, n.client, args...)
 	if errors.Is(err, redis.Nil) {
 		return 0, drivers.ErrReleased
 	}
@@ -70,7 +66,7 @@ func (n *Node) Acquire(ctx context.Context, r drivers.Request) (drivers.Token, e
 // Renew sets the time to live of a grant. It returns a *drivers.LostError, with
 // the reason Expired if nobody holds the name and Taken if somebody else does.
 func (n *Node) Renew(ctx context.Context, name, owner string, ttl time.Duration) error {
-	answer, err := n.number(ctx, renewScript, []any{nil, nil, nil, n.key("hold", name), owner, millis(ttl)})
+	answer, err := n.number(ctx, renewScript, nil, nil, 1, n.keys(name).hold(), owner, millis(ttl))
 	switch {
 	case err != nil:
 		return err
@@ -82,18 +78,17 @@ func (n *Node) Renew(ctx context.Context, name, owner string, ttl time.Duration)
 	return nil
 }
 
-// Release ends a grant. If there is none it buries the owner for GraveLife, so
+// Release ends a grant. If there is none it buries the owner for a minute, so
 // that a request to acquire that arrives later is refused, and returns an
 // error that matches ErrLost. With bury it does so in any case: several
 // requests of the owner may be on their way.
 func (n *Node) Release(ctx context.Context, name, owner string, bury bool) error {
-	always := "0"
+	keys := n.keys(name)
+	args := []any{nil, nil, 2, keys.hold(), keys.grave(owner), owner}
 	if bury {
-		always = "1"
+		args = append(args, "bury")
 	}
-	answer, err := n.number(ctx, releaseScript, []any{
-		nil, nil, nil, n.key("hold", name), n.grave(name, owner), owner, millis(GraveLife), always,
-	})
+	answer, err := n.number(ctx, releaseScript, args...)
 	if err == nil && answer == 0 {
 		err = drivers.Lost(drivers.Taken, nil)
 	}
@@ -102,7 +97,7 @@ func (n *Node) Release(ctx context.Context, name, owner string, bury bool) error
 
 // Inspect tells who holds a name; the error matches ErrNotHeld if nobody does.
 func (n *Node) Inspect(ctx context.Context, name string) (drivers.Holder, error) {
-	cmd, err := inspectScript.run(ctx, n.client, []any{nil, nil, nil, n.key("hold", name)})
+	cmd, err := inspectScript.run(ctx, n.client, nil, nil, 1, n.keys(name).hold())
 	if errors.Is(err, redis.Nil) {
 		return drivers.Holder{}, drivers.ErrNotHeld
 	}
@@ -113,8 +108,8 @@ func (n *Node) Inspect(ctx context.Context, name string) (drivers.Holder, error)
 }
 
 // number runs a script that answers with one.
-func (n *Node) number(ctx context.Context, s script, args []any) (int64, error) {
-	cmd, err := s.run(ctx, n.client, args)
+func (n *Node) number(ctx context.Context, s script, args ...any) (int64, error) {
+	cmd, err := s.run(ctx, n.client, args...)
 	if err != nil {
 		return 0, n.explain(ctx, err)
 	}
@@ -142,16 +137,18 @@ func (n *Node) holder(reply any) (drivers.Holder, error) {
 	}, nil
 }
 
-// key is prefix:kind:{name}. The braces make a hash tag: the keys of one name
-// live in one slot of a cluster. Neither prefix nor escaped name has braces, so
-// distinct names, kinds and prefixes have distinct keys.
-func (n *Node) key(kind, name string) string {
-	return n.prefix + ":" + kind + ":{" + drivers.EscapeName(name) + "}"
+// keys are the keys of one name: prefix:kind:{name}. The braces make a hash
+// tag: they live in one slot of a cluster. Neither prefix nor escaped name has
+// braces, so distinct names, kinds and prefixes have distinct keys.
+type keys struct{ prefix, tag string }
+
+func (n *Node) keys(name string) keys {
+	return keys{prefix: n.prefix, tag: ":{" + drivers.EscapeName(name) + "}"}
 }
 
-func (n *Node) grave(name, owner string) string {
-	return n.key("gone", name) + ":" + owner
-}
+func (k keys) hold() string              { return k.prefix + ":hold" + k.tag }
+func (k keys) token() string             { return k.prefix + ":token" + k.tag }
+func (k keys) grave(owner string) string { return k.prefix + ":gone" + k.tag + ":" + owner }
 
 // millis rounds up: a grant is never shorter than it was asked for.
 func millis(d time.Duration) int64 {

@@ -26,9 +26,10 @@
 // One script for each operation, one round trip. A grant is the key
 // PREFIX:hold:{NAME} with the value "OWNER TOKEN NOTE" and a time to live; it
 // is set if it does not exist, and renewed and deleted only if it begins with
-// the owner. A token is the larger of the last one plus one and the server's
-// clock in microseconds; the last one is kept in PREFIX:token:{NAME}, for seven
-// days longer than the clock it stands for. Names that are never asked for a
+// the owner. The first token of a name is the server's clock in microseconds,
+// each later one is one more. The last one is kept in PREFIX:token:{NAME} until
+// seven days after the first by the clock; then, or when the key is lost, the
+// clock is the first again, and far ahead. Names that are never asked for a
 // token have no such key.
 //
 // A release that finds nothing of its owner leaves PREFIX:gone:{NAME}:OWNER for
@@ -41,8 +42,8 @@
 //
 // The clock of the server steps ahead: holds end early and two holders may
 // believe at once; tokens still rise. It steps back: holds last longer. It
-// steps back while the counter is lost, or by more than the seven days: tokens
-// may fall.
+// steps back while the counter is lost, or by more than seven days: tokens may
+// fall.
 //
 // A replica is promoted: the name may be held twice, and tokens may fall.
 //
@@ -57,6 +58,7 @@ package redisnode
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -87,11 +89,10 @@ func (o *Options) prefix() string {
 
 // A Driver keeps locks on one Redis server.
 type Driver struct {
-	node     *Node
-	owned    *redis.Client // nil if the client is the caller's
+	addr     string
+	carrier  carrier
 	promises atomic.Uint32
 	closed   atomic.Bool
-	calls    calls
 }
 
 // New makes a driver that uses the caller's client and never closes it. The
@@ -102,26 +103,35 @@ func New(ctx context.Context, client *redis.Client, opts *Options) (*Driver, err
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{node: node}
-	if err := d.meet(ctx); err != nil {
+	return start(ctx, node.addr, &visitor{node: node})
+}
+
+// start makes sure that the server answers, can keep locks and lets us.
+func start(ctx context.Context, addr string, c carrier) (*Driver, error) {
+	bounded, cancel := context.WithTimeout(ctx, openBound)
+	defer cancel()
+	d := &Driver{addr: addr, carrier: c}
+	err := c.carry(bounded, func(n *Node) error {
+		server, err := n.Greet(bounded)
+		d.promises.Store(uint32(server.promised()))
+		return err
+	})
+	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
+		err = drivers.Unavailable(fmt.Errorf("redis %s: no answer within %v: is this the right address?", addr, openBound))
+	}
+	if err != nil {
+		c.close()
 		return nil, err
 	}
 	return d, nil
 }
 
-// meet makes sure that the server answers, can keep locks and lets us.
-func (d *Driver) meet(ctx context.Context) error {
-	bounded, cancel := context.WithTimeout(ctx, openBound)
-	defer cancel()
-	server, err := await(bounded, &d.calls, func() (Server, error) { return d.node.Greet(bounded) })
-	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
-		return drivers.Unavailable(d.node.errorf("no answer within %v: is this the right address?", openBound))
+// call makes one call. What it writes may be read only if there is no error.
+func (d *Driver) call(ctx context.Context, call func(*Node) error) error {
+	if d.closed.Load() {
+		return drivers.ErrClosed
 	}
-	if err != nil {
-		return err
-	}
-	d.promises.Store(uint32(server.promised()))
-	return nil
+	return d.carrier.carry(ctx, call)
 }
 
 // Guarantees implements drivers.Driver.
@@ -134,16 +144,17 @@ func (d *Driver) TryAcquire(ctx context.Context, r drivers.Request) (drivers.Gra
 	if err := Admit(r, minTTL); err != nil {
 		return drivers.Grant{}, err
 	}
-	if d.closed.Load() {
-		return drivers.Grant{}, drivers.ErrClosed
-	}
 	r.Fenced = r.Fenced && d.Guarantees().Has(drivers.Fencing)
 	since := time.Now()
-	token, err := await(ctx, &d.calls, func() (drivers.Token, error) { return d.node.Acquire(ctx, r) })
+	var token drivers.Token
+	err := d.call(ctx, func(n *Node) (err error) {
+		token, err = n.Acquire(ctx, r)
+		return err
+	})
 	if err != nil {
 		return drivers.Grant{}, err
 	}
-	return drivers.Grant{Name: r.Name, Owner: r.Owner, Token: token, TTL: kept(r.TTL), Since: since}, nil
+	return drivers.Grant{Name: r.Name, Owner: r.Owner, Token: token, TTL: Kept(r.TTL), Since: since}, nil
 }
 
 // Renew implements drivers.Driver.
@@ -151,39 +162,28 @@ func (d *Driver) Renew(ctx context.Context, g drivers.Grant) (time.Duration, err
 	if err := drivers.CheckTTL(g.TTL, minTTL, drivers.MaxTTL); err != nil {
 		return 0, err
 	}
-	if d.closed.Load() {
-		return 0, drivers.ErrClosed
+	err := d.call(ctx, func(n *Node) error { return n.Renew(ctx, g.Name, g.Owner, g.TTL) })
+	if err != nil {
+		return 0, err
 	}
-	return await(ctx, &d.calls, func() (time.Duration, error) {
-		return kept(g.TTL), d.node.Renew(ctx, g.Name, g.Owner, g.TTL)
-	})
+	return Kept(g.TTL), nil
 }
 
 // Release implements drivers.Driver.
 func (d *Driver) Release(ctx context.Context, g drivers.Grant) error {
-	if d.closed.Load() {
-		return drivers.ErrClosed
-	}
-	_, err := await(ctx, &d.calls, func() (struct{}, error) {
-		return struct{}{}, d.node.Release(ctx, g.Name, g.Owner, false)
-	})
-	return err
+	return d.call(ctx, func(n *Node) error { return n.Release(ctx, g.Name, g.Owner, false) })
 }
 
 // Close implements drivers.Driver.
 func (d *Driver) Close() error {
-	if d.closed.Swap(true) {
-		return nil
+	if !d.closed.Swap(true) {
+		d.carrier.close()
 	}
-	if d.owned != nil {
-		_ = d.owned.Close() // ends the calls that were left behind
-	}
-	d.calls.close(closeBound)
 	return nil
 }
 
-// kept is what the server makes of a time to live.
-func kept(ttl time.Duration) time.Duration {
+// Kept is what a server makes of a time to live: whole milliseconds.
+func Kept(ttl time.Duration) time.Duration {
 	return time.Duration(millis(ttl)) * time.Millisecond
 }
 

@@ -21,30 +21,31 @@ var (
 )
 
 var (
-	acquireScript = newScript(acquireSource, 3)
-	renewScript   = newScript(renewSource, 1)
-	releaseScript = newScript(releaseSource, 2)
-	inspectScript = newScript(inspectSource, 1)
+	acquireScript = newScript(acquireSource)
+	renewScript   = newScript(renewSource)
+	releaseScript = newScript(releaseSource)
+	inspectScript = newScript(inspectSource)
 )
 
 // A script is run by its digest, in one round trip; a server that does not
-// know it yet (new, restarted, flushed) is sent the source. go-redis has the
-// same, at the price of five more allocations.
+// know it (new, restarted, flushed) is then sent the source. go-redis has the
+// same, at the price of more allocations.
 type script struct {
-	source, digest, keys any // boxed once
+	source, digest any // boxed once
 }
 
-func newScript(source string, keys int) script {
+func newScript(source string) script {
 	sum := sha1.Sum([]byte(source))
-	return script{source: source, digest: hex.EncodeToString(sum[:]), keys: keys}
+	return script{source: source, digest: hex.EncodeToString(sum[:])}
 }
 
-// run sends the script. The first three places of args are its own.
-func (s script) run(ctx context.Context, client *redis.Client, args []any) (*redis.Cmd, error) {
-	args[0], args[1], args[2] = "evalsha", s.digest, s.keys
+// run sends the script. The first two of args are its own; then come the number
+// of keys, the keys, and the arguments.
+func (s script) run(ctx context.Context, client *redis.Client, args ...any) (*redis.Cmd, error) {
+	args[0], args[1] = "evalsha", s.digest
 	cmd := redis.NewCmd(ctx, args...)
 	err := client.Process(ctx, cmd)
-	if !redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if err == nil || !redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return cmd, err
 	}
 	args[0], args[1] = "eval", s.source

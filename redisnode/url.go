@@ -33,13 +33,12 @@ func open(ctx context.Context, u *drivers.URL) (drivers.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := redis.NewClient(settings)
-	d, err := New(ctx, client, opts)
+	d, err := start(ctx, settings.Addr, newStock(func() *Node {
+		return &Node{client: redis.NewClient(settings), addr: settings.Addr, prefix: opts.Prefix}
+	}))
 	if err != nil {
-		_ = client.Close()
 		return nil, err
 	}
-	d.owned = client
 	return d, nil
 }
 
