@@ -1,0 +1,7 @@
+//go:build !linux
+
+package lock
+
+import "time"
+
+func systemBootTime() time.Duration { return wallTime() }
