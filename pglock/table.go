@@ -1,0 +1,94 @@
+package pglock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/lockkit/lock/drivers"
+)
+
+// found is what the driver sees of the server when it opens.
+type found struct {
+	pooled  bool          // another session than that which was opened
+	silence time.Duration // idle_session_timeout
+}
+
+// examine makes sure that the server can keep the locks and that the table is
+// there.
+func (p *place) examine(ctx context.Context, conn *pgx.Conn) (found, error) {
+	f, err := p.examineServer(ctx, conn.PgConn())
+	if err != nil {
+		return f, err
+	}
+	err = p.examineTable(ctx, conn)
+	if p.create && errors.Is(err, errNoTable) {
+		if err = p.createTable(ctx, conn); err == nil {
+			err = p.examineTable(ctx, conn)
+		}
+	}
+	if errors.Is(err, errNoTable) {
+		err = p.noTable()
+	}
+	return f, err
+}
+
+// examineServer asks for its version, its role and the session.
+func (p *place) examineServer(ctx context.Context, conn *pgconn.PgConn) (found, error) {
+	r := conn.ExecParams(ctx, p.statement("server"), nil, nil, nil, nil).Read()
+	if r.Err != nil {
+		return found{}, r.Err
+	}
+	var row [4]string
+	for i, v := range r.Rows[0] {
+		row[i] = string(v)
+	}
+	pid, standby := row[0], row[2] == "t"
+	version, _ := strconv.Atoi(row[1])
+	silence, _ := strconv.ParseInt(row[3], 10, 64)
+	switch {
+	case version < minVersion:
+		return found{}, tooOld(p.addr(), strconv.Itoa(version/10000))
+	case standby:
+		return found{}, drivers.Unavailable(fmt.Errorf("postgres %s is a standby: name the primary, or all servers with target_session_attrs=primary", p.addr()))
+	}
+	own := strconv.FormatUint(uint64(conn.PID()), 10)
+	return found{pooled: pid != own, silence: time.Duration(silence) * time.Millisecond}, nil
+}
+
+func tooOld(addr, version string) error {
+	return &drivers.ConfigError{Key: "host", Value: addr, Problem: "runs Postgres " + version, Fix: "use Postgres 14 or later"}
+}
+
+var errNoTable = errors.New("no table")
+
+func (p *place) examineTable(ctx context.Context, conn *pgx.Conn) error {
+	var permanent, allowed bool
+	var user string
+	err := conn.QueryRow(ctx, p.statement("table"), pgx.QueryExecModeExec, p.quoted).Scan(&permanent, &user, &allowed)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return errNoTable
+	case err != nil:
+		return err
+	case !permanent:
+		return &drivers.ConfigError{Key: "lock_table", Value: p.table, Problem: "is unlogged or temporary and would forget its tokens", Fix: "ALTER TABLE " + p.table + " SET LOGGED"}
+	case !allowed:
+		return &drivers.ConfigError{Key: "user", Value: user, Problem: "may not use table " + p.table, Fix: "GRANT SELECT, INSERT, UPDATE ON " + p.table + " to it"}
+	}
+	_, err = conn.Exec(ctx, p.statement("columns"), pgx.QueryExecModeExec)
+	return err
+}
+
+// createTable lets one process create at a time: two CREATE TABLE IF NOT EXISTS
+// at once may fail. The statements of one simple query are one transaction.
+func (p *place) createTable(ctx context.Context, conn *pgx.Conn) error {
+	const once = "SELECT pg_advisory_xact_lock(hashtext('lockkit'), hashtext('create'));\n"
+	_, err := conn.PgConn().Exec(ctx, once+Schema(p.table)).ReadAll()
+	return err
+}
