@@ -1,0 +1,242 @@
+package etcdlease_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lock/conformance/servers"
+	"github.com/lockkit/lock/drivers"
+)
+
+// The server stands still while the request is on its way; the client gives up,
+// and releases what it may have got. The time to live is long, so that a key
+// that appears later would stay.
+func TestNoKeyAppearsAfterItsReclaim(t *testing.T) {
+	t.Parallel()
+	c := servers.For(t, servers.Etcd, servers.Options{})
+	client, d := admin(t, c), open(t, c.URL())
+	reclaimers := []drivers.Driver{d, open(t, c.URL())}
+	const tries = 40
+	unclear := 0
+	for i := range tries {
+		release(t, d, take(t, d, request(rand.Text(), time.Hour))) // there is a lease
+		r := request(fmt.Sprint("ghost-", i), time.Hour)
+		if err := c.Nodes[0].Pause(); err != nil {
+			t.Fatal(err)
+		}
+		resumed := make(chan error, 1)
+		time.AfterFunc(80*time.Millisecond, func() { resumed <- c.Nodes[0].Resume() })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(10+i)*time.Millisecond)
+		_, err := d.TryAcquire(ctx, r)
+		cancel()
+		if err != nil {
+			want(t, err, context.DeadlineExceeded)
+			unclear++
+		}
+		err = reclaimers[i%2].Release(t.Context(), bare(r))
+		if err != nil && !errors.Is(err, drivers.ErrLost) {
+			t.Fatal(err)
+		}
+		if err := <-resumed; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if unclear == 0 {
+		t.Skip("no request was given up")
+	}
+	for range 20 { // for as long as a request could still be on its way
+		for i := range tries {
+			if left := queued(t, client, fmt.Sprint("ghost-", i)); len(left) != 0 {
+				t.Fatalf("a ghost: %v", left)
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func TestAServerThatHangsIsUnavailable(t *testing.T) {
+	t.Parallel()
+	c := servers.For(t, servers.Etcd, servers.Options{})
+	d := open(t, c.URL())
+	g := take(t, d, request(rand.Text(), time.Minute))
+	if err := c.Nodes[0].Pause(); err != nil {
+		t.Fatal(err)
+	}
+	calls := map[string]func(context.Context) error{
+		"TryAcquire": func(ctx context.Context) error {
+			_, err := d.TryAcquire(ctx, request(rand.Text(), time.Minute))
+			return err
+		},
+		"Renew":   func(ctx context.Context) error { _, err := d.Renew(ctx, g); return err },
+		"Release": func(ctx context.Context) error { return d.Release(ctx, bare(request(rand.Text(), time.Minute))) },
+		"Inspect": func(ctx context.Context) error { _, err := d.Inspect(ctx, g.Name); return err },
+		"Check":   func(ctx context.Context) error { _, err := d.Check(ctx); return err },
+	}
+	var all sync.WaitGroup
+	for name, call := range calls {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if err := call(ctx); !errors.Is(err, drivers.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s under a deadline: %v", name, err)
+			}
+		})
+		all.Go(func() {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(100*time.Millisecond, cancel)
+			if err := call(ctx); errors.Is(err, drivers.ErrUnavailable) || !errors.Is(err, context.Canceled) {
+				t.Errorf("%s that was cancelled: %v", name, err)
+			}
+		})
+		all.Go(func() {
+			if err := call(t.Context()); !errors.Is(err, drivers.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s without a deadline: %v", name, err)
+			}
+		})
+	}
+	all.Wait()
+	if err := c.Nodes[0].Resume(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Renew(t.Context(), g); err != nil {
+		t.Fatal(err)
+	}
+	release(t, d, g)
+}
+
+func TestAGrantOutlivesARestart(t *testing.T) {
+	t.Parallel()
+	c := servers.For(t, servers.Etcd, servers.Options{})
+	d := open(t, c.URL())
+	g := take(t, d, request(rand.Text(), time.Minute))
+	if err := c.Nodes[0].Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a renewal", func() bool { _, err := d.Renew(t.Context(), g); return err == nil })
+	if next := take(t, d, request(rand.Text(), time.Minute)); next.Token <= g.Token {
+		t.Fatalf("token %d after %d", next.Token, g.Token)
+	}
+	release(t, d, g)
+}
+
+func TestAServerThatForgotEverythingIsServedWithNewLeases(t *testing.T) {
+	t.Parallel()
+	c := servers.For(t, servers.Etcd, servers.Options{})
+	d := open(t, c.URL())
+	g := take(t, d, request(rand.Text(), time.Minute))
+	var spare []drivers.Grant
+	for range 5 {
+		spare = append(spare, take(t, d, request(rand.Text(), time.Minute)))
+	}
+	for _, g := range spare {
+		release(t, d, g)
+	}
+	if err := c.Nodes[0].RestartEmpty(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the loss is found", func() bool {
+		_, err := d.Renew(t.Context(), g)
+		return errors.Is(err, drivers.ErrLost)
+	})
+	release(t, d, take(t, d, request(g.Name, time.Minute)))
+}
+
+// keepHeld renews grants as package lock does, and fails when one is lost.
+func keepHeld(t *testing.T, d drivers.Driver, grants []drivers.Grant) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for _, g := range grants {
+		all.Go(func() {
+			deadline := g.Since.Add(g.TTL)
+			for ctx.Err() == nil {
+				began := time.Now()
+				if began.After(deadline) {
+					t.Error("no renewal got through in time")
+					return
+				}
+				ttl, err := d.Renew(ctx, g)
+				switch {
+				case errors.Is(err, drivers.ErrLost):
+					t.Error(err)
+					return
+				case err == nil:
+					deadline = began.Add(ttl)
+					pause(ctx, ttl/5)
+				default:
+					pause(ctx, 50*time.Millisecond)
+				}
+			}
+		})
+	}
+	return func() { cancel(); all.Wait() }
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+func TestOneMemberOfThreeMayFail(t *testing.T) {
+	t.Parallel()
+	faults := map[string]func(*servers.Node) error{"stopped": (*servers.Node).Pause, "killed": (*servers.Node).Kill}
+	for how, fault := range faults {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			c := servers.For(t, servers.Etcd, servers.Options{Members: 3})
+			d := open(t, c.URL())
+			var held []drivers.Grant
+			for range 6 {
+				held = append(held, take(t, d, request(rand.Text(), 5*time.Second)))
+			}
+			stop := keepHeld(t, d, held)
+			defer stop()
+			leader, err := c.Leader(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := fault(leader); err != nil {
+				t.Fatal(err)
+			}
+			acquireAndRelease(t, d, 20)
+			if _, err := open(t, c.URL()).Inspect(t.Context(), held[0].Name); err != nil {
+				t.Error(err)
+			}
+			stop()
+			for _, g := range held {
+				release(t, d, g)
+			}
+		})
+	}
+}
+
+// acquireAndRelease goes on until it has succeeded n times. No call may hang.
+func acquireAndRelease(t *testing.T, d drivers.Driver, n int) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); n > 0; {
+		if time.Now().After(end) {
+			t.Fatal("no progress")
+		}
+		r := request(rand.Text(), 10*time.Second)
+		began := time.Now()
+		g, err := d.TryAcquire(t.Context(), r)
+		if took := time.Since(began); took > 8*time.Second {
+			t.Fatalf("an attempt hung for %v", took)
+		}
+		if err != nil {
+			want(t, err, drivers.ErrUnavailable)
+			continue
+		}
+		if err := d.Release(t.Context(), g); err != nil {
+			want(t, err, drivers.ErrUnavailable)
+			continue
+		}
+		n--
+	}
+}
