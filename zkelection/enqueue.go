@@ -56,7 +56,8 @@ func (d *Driver) enqueue(ctx context.Context, r drivers.Request, version int32) 
 	case err == nil && p.session != d.dialer.session():
 		err = drivers.Unavailable(errSessionEnded)
 	case err == nil && p.seq >= lastNumber:
-		err = drivers.Unavailable(errors.New("the numbers of the queue are used up: it starts anew when it is empty"))
+		_ = d.bury(r.Name, r.Owner).wait(ctx)
+		return nil, drivers.Unavailable(errors.New("the numbers of the queue are used up: it starts anew when it is empty"))
 	}
 	if err != nil {
 		d.bury(r.Name, r.Owner)

@@ -55,6 +55,8 @@ func (d *Driver) bear(ctx context.Context, p *place, err error) error {
 	switch {
 	case p.session != d.dialer.session():
 		return drivers.Unavailable(errSessionEnded)
+	case errors.Is(err, errRemoved):
+		return drivers.Unavailable(err)
 	case err == nil || ctx.Err() != nil:
 		return err
 	case errors.Is(d.fault(err), drivers.ErrUnavailable):
@@ -72,12 +74,12 @@ func (d *Driver) turn(ctx context.Context, p *place, told bool) (ahead string, e
 		answer = d.proveSoon(ctx, p.path)
 	}
 	q, err := d.list(ctx, p.name)
-	if err != nil {
+	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return "", err
 	}
 	switch i := q.index(p.path); {
 	case i < 0:
-		return "", drivers.Unavailable(errors.New("its node in the queue was removed"))
+		return "", errRemoved
 	case i > 0:
 		return q.nodes[i-1].path, nil
 	}
@@ -85,9 +87,15 @@ func (d *Driver) turn(ctx context.Context, p *place, told bool) (ahead string, e
 		answer = d.proveSoon(ctx, p.path)
 	}
 	a := <-answer
+	if errors.Is(a.err, zk.ErrNoNode) {
+		return "", errRemoved
+	}
 	p.since = a.sent
 	return "", a.err
 }
+
+// errRemoved is why a wait came to nothing though its session goes on.
+var errRemoved = errors.New("its node in the queue was removed")
 
 type proved struct {
 	sent time.Time
