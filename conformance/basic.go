@@ -572,7 +572,7 @@ func inspect(ctx context.Context, e *env) error {
 	case who.Owner != "" && who.Owner != r.Owner:
 		return fmt.Errorf("it tells owner %q in place of %q", who.Owner, r.Owner)
 	case who.Note != r.Note:
-		return fmt.Errorf("it tells the note %q in place of %q", who.Note, r.Note)
+		return fmt.Errorf("it tells the note %q in place of %q", short(who.Note), short(r.Note))
 	case who.Token != 0 && who.Token != h.g.Token:
 		return fmt.Errorf("it tells token %d in place of %d", who.Token, h.g.Token)
 	case who.Remaining < 0 || who.Remaining > h.ttl+e.Slack:

@@ -30,12 +30,16 @@ type contest struct {
 	enough  int           // grants that are wanted in all
 	bound   time.Duration // after which workers stop that have rounds left
 	crash   int           // one hold in so many is never released; 0: none
+	vanish  func(ctx context.Context, worker int) error
 
 	rec      *Recorder
 	counter  atomic.Int64
 	sections atomic.Int64 // finished while the lease was valid
 	spoiled  atomic.Int64 // that outlasted their lease
 	refusals atomic.Int64
+	granted  atomic.Int64
+	crashed  atomic.Int64
+	revived  atomic.Int64 // grants after a crash
 }
 
 // A holding is a hold of a driver's grant, or a lease of the engine.
@@ -75,6 +79,10 @@ func (c *contest) run(ctx context.Context) error {
 		return violated(v)
 	}
 	switch {
+	case c.crash > 0 && c.crashed.Load() == 0:
+		return tooSlow("the name was held %d times in %v and no holder vanished", c.granted.Load(), c.bound)
+	case c.crash > 0 && c.revived.Load() == 0:
+		return errors.New("nobody was granted the name after a holder had vanished")
 	case c.refusals.Load() == 0:
 		return tooSlow("no worker ever met another")
 	case int(c.sections.Load()) < c.enough:
@@ -102,14 +110,23 @@ func (c *contest) work(ctx context.Context, worker int, end time.Time) error {
 			return err
 		}
 		c.section(ctx, l)
-		if c.crash > 0 && mrand.N(c.crash) == 0 { //nolint:gosec // not a secret
-			continue
-		}
-		if err := c.give(ctx, l); err != nil {
+		if err := c.end(ctx, worker, l); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// end releases a hold, or lets its holder vanish if it is its turn.
+func (c *contest) end(ctx context.Context, worker int, l *turn) error {
+	if c.crashed.Load() > 0 {
+		c.revived.Add(1)
+	}
+	if n := c.granted.Add(1); c.crash == 0 || n%int64(c.crash) != 0 {
+		return c.give(ctx, l)
+	}
+	c.crashed.Add(1)
+	return c.vanish(ctx, worker)
 }
 
 // A turn is one grant of a contest with its place in the history.
@@ -222,9 +239,13 @@ func contentionCrashes(ctx context.Context, e *env) error {
 }
 
 // crashing is a contest for the short TTL in which holders vanish. It has
-// clients of its own, whose grants nothing else keeps alive.
+// clients of its own, whose grants nothing else keeps alive. Where a session
+// would, each worker has its own client, and to vanish is to close it.
 func (e *env) crashing(ctx context.Context) (*contest, error) {
-	var clients [3]drivers.Driver
+	clients := make([]drivers.Driver, 3)
+	if e.Silence != nil {
+		clients = make([]drivers.Driver, newContest("").workers)
+	}
 	for i := range clients {
 		d, err := e.open(ctx)
 		if err != nil {
@@ -232,7 +253,14 @@ func (e *env) crashing(ctx context.Context) (*contest, error) {
 		}
 		clients[i] = d
 	}
-	c := e.contest(e.name(), e.ttl, clients[:]...)
+	c := e.contest(e.name(), e.ttl, clients...)
 	c.crash, c.enough, c.bound = 8, 8, 5*e.ttl+2*e.Slack
+	c.vanish = func(ctx context.Context, worker int) (err error) {
+		if e.Silence != nil {
+			_ = clients[worker].Close()
+			clients[worker], err = e.open(ctx)
+		}
+		return err
+	}
 	return c, nil
 }

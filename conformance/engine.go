@@ -127,19 +127,24 @@ func engineWait(ctx context.Context, e *env) error {
 	if _, err := other.Acquire(short); !errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("a wait that its context ended returned %w", orNil(err))
 	}
-	var next lock.Lease
-	err = together(2, func(i int) (err error) {
+	return handOver(ctx, l, other)
+}
+
+// handOver releases a lease while another client waits for it.
+func handOver(ctx context.Context, l lock.Lease, other lock.Lock) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return together(2, func(i int) error {
 		if i == 0 {
 			pause(ctx, 2*settle)
 			return l.Release(ctx)
 		}
-		next, err = other.Acquire(ctx)
-		return err
+		next, err := other.Acquire(ctx)
+		if err != nil {
+			return fmt.Errorf("a wait beside a release: %w", err)
+		}
+		return next.Release(ctx)
 	})
-	if err != nil {
-		return err
-	}
-	return next.Release(ctx)
 }
 
 // A leased is a lease of the engine in a contest.

@@ -301,7 +301,7 @@ func (h *hold) endsFor(ctx context.Context, d drivers.Driver) (*hold, error) {
 		case late > 0 && gap > h.e.Slack/4:
 			return nil, tooSlow("polls were up to %v apart", gap)
 		case late > 0:
-			return nil, fmt.Errorf("it is held %v after its TTL of %v and a slack of %v", late+h.e.Slack, h.ttl, h.e.Slack)
+			return nil, fmt.Errorf("it was held %v after its last renewal, with a TTL of %v and a slack of %v", sent.Sub(h.told).Round(time.Millisecond), h.ttl, h.e.Slack)
 		}
 		pause(ctx, h.e.pollEvery())
 		gap = max(gap, time.Since(last))

@@ -128,7 +128,7 @@ func tokenRisesAbandoned(ctx context.Context, e *env) error {
 		return err
 	}
 	name := e.name()
-	for range 15 {
+	for i := range 16 {
 		h, err := e.grab(ctx, e.a, name, e.longTTL)
 		if err != nil {
 			return err
@@ -143,12 +143,19 @@ func tokenRisesAbandoned(ctx context.Context, e *env) error {
 			return err
 		}
 		r := e.request(name, e.longTTL)
-		short, cancel := context.WithTimeout(ctx, mrand.N(2*typical)) //nolint:gosec // not a secret
-		_, _ = e.c.TryAcquire(short, r)
-		cancel()
+		if i%2 == 0 { // else the request is lost on its way
+			e.abandon(ctx, r, mrand.N(2*typical)) //nolint:gosec // not a secret
+		}
 		e.reclaim(ctx, e.c, r)
 	}
 	return nil
+}
+
+// abandon makes an attempt through client c that is cancelled after a while.
+func (e *env) abandon(ctx context.Context, r drivers.Request, after time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, after)
+	defer cancel()
+	_, _ = e.c.TryAcquire(ctx, r)
 }
 
 func tokenRisesWaiters(ctx context.Context, e *env) error {

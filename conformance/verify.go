@@ -110,7 +110,12 @@ func (s *suite) all(ctx context.Context, checks []Check) []Result {
 
 func (s *suite) one(ctx context.Context, check Check) Result {
 	start := time.Now()
-	status, why := verdict(check, s.supervise(ctx, check))
+	err := s.supervise(ctx, check)
+	var p *panicked
+	if errors.As(err, &p) {
+		s.Logf("%s: %s: %v\n%s", s.Name, check.ID, p, p.stack)
+	}
+	status, why := verdict(check, err)
 	res := s.waive(Result{ID: check.ID, Promise: check.Promise, Status: status, Why: why})
 	res.Took = time.Since(start)
 	s.progress.Lock()
@@ -220,11 +225,18 @@ type absent struct{ why string }
 
 func (a *absent) Error() string { return a.why }
 
+type panicked struct {
+	value any
+	stack []byte
+}
+
+func (p *panicked) Error() string { return fmt.Sprintf("panic: %v", p.value) }
+
 // protect turns a panic into an error.
 func protect(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			err = &panicked{p, debug.Stack()}
 		}
 	}()
 	return f()

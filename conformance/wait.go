@@ -140,7 +140,8 @@ func (q *queued) stillWaits(holder *hold) error {
 	return tooSlow("the holder's own time was over")
 }
 
-// served waits for the grant and gives the bound as the reason if none comes.
+// served waits for the grant. The bounds are far ones; a nearer one, where the
+// service keeps no long TTL, is tried again before it counts.
 func (q *queued) served(ctx context.Context, bound time.Duration) (*hold, error) {
 	select {
 	case <-q.done:
@@ -151,7 +152,11 @@ func (q *queued) served(ctx context.Context, bound time.Duration) (*hold, error)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-time.After(bound):
-		return nil, unless(fmt.Errorf("the waiter was not served within %v", bound))
+		err := fmt.Errorf("the waiter was not served within %v", bound.Round(time.Millisecond))
+		if bound < 3*time.Second {
+			return nil, unless(err)
+		}
+		return nil, err
 	}
 }
 
@@ -191,7 +196,10 @@ func waitRelease(ctx context.Context, e *env) error {
 }
 
 func waitFree(ctx context.Context, e *env) error {
-	h, err := e.wait(ctx, e.a, e.name(), time.Hour)
+	if _, err := e.waiter(e.a); err != nil {
+		return err
+	}
+	h, err := e.queue(ctx, e.a, e.name(), time.Hour, 0).served(ctx, 5*time.Second)
 	if err != nil {
 		return err
 	}

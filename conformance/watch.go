@@ -25,18 +25,18 @@ func watch(ctx context.Context, e *env) error {
 	if !ok {
 		return &absent{e.Name + " has no drivers.Watcher"}
 	}
-	var alarms alarms
+	var heard alarms
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- protect(func() error { return w.Watch(watching, alarms.add) }) }()
+	go func() { ended <- protect(func() error { return w.Watch(watching, heard.add) }) }()
 	if err := e.holdAndRelease(ctx, d); err != nil {
 		return err
 	}
 	cancel()
 	select {
 	case <-ended:
-		return alarms.any()
+		return heard.last()
 	case <-time.After(5 * time.Second):
 		return errors.New("it had not returned 5s after its context ended")
 	}
@@ -44,19 +44,19 @@ func watch(ctx context.Context, e *env) error {
 
 type alarms struct {
 	mu  sync.Mutex
-	all []error
+	one error
 }
 
 func (a *alarms) add(owner string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.all = append(a.all, fmt.Errorf("it reported owner %s: %w", owner, orNil(err)))
+	a.one = fmt.Errorf("it reported owner %s: %w", owner, orNil(err))
 }
 
-func (a *alarms) any() error {
+func (a *alarms) last() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return errors.Join(a.all...)
+	return a.one
 }
 
 func (e *env) holdAndRelease(ctx context.Context, d drivers.Driver) error {
