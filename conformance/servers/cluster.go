@@ -83,6 +83,23 @@ func (c *Cluster) Leader(ctx context.Context) (*Node, error) {
 	}
 }
 
+// Restart kills the processes and starts them again on the same ports with the same data. Members of
+// a cluster that lost its majority are to be restarted this way and not one after the other, since
+// each is ready only when there is a majority.
+func (c *Cluster) Restart(ctx context.Context) error {
+	return each(ctx, c.Nodes, func(ctx context.Context, n *Node) error { return n.restart(ctx, nil) })
+}
+
+// RestartEmpty is Restart with the data of all nodes wiped.
+func (c *Cluster) RestartEmpty(ctx context.Context) error {
+	for _, n := range c.Nodes { // all before any is started: one left would give the others its data
+		if err := n.Kill(); err != nil {
+			return err
+		}
+	}
+	return each(ctx, c.Nodes, func(ctx context.Context, n *Node) error { return n.restart(ctx, n.wipe) })
+}
+
 // Stop kills the processes, waits for their end and removes their directories. A second call does
 // nothing. It does nothing to given servers.
 func (c *Cluster) Stop() {
@@ -90,7 +107,7 @@ func (c *Cluster) Stop() {
 		if c.keeper == nil {
 			return
 		}
-		_ = each(c.Nodes, func(n *Node) error { n.retire(); return nil })
+		_ = each(context.Background(), c.Nodes, func(_ context.Context, n *Node) error { n.retire(); return nil })
 		c.watchers.Wait() // Logf may be a test's, which must not be called after its end
 		c.keeper.close()
 		c.ports.release()
@@ -122,20 +139,23 @@ func startOwn(ctx context.Context, p Product, r *recipe, o Options) (*Cluster, e
 	}
 }
 
+// reserve can be replaced by a test that takes the ports away.
+var reserve = reservePorts
+
 // start fills in a cluster. The caller stops it if there is an error.
 func (c *Cluster) start(ctx context.Context) (err error) {
 	began := time.Now()
 	if c.keeper, err = newKeeper(c.Product, c.prog.executable, c.opts.Dir); err != nil {
 		return err
 	}
-	if c.ports, err = reservePorts(c.opts.Members * c.recipe.ports); err != nil {
+	if c.ports, err = reserve(c.opts.Members * c.recipe.ports); err != nil {
 		return err
 	}
 	for i := range c.opts.Members {
 		c.Nodes = append(c.Nodes, c.newNode(i))
 	}
 	// Not one node after the other: members of a cluster are ready only when they see each other.
-	err = each(c.Nodes, func(n *Node) error {
+	err = each(ctx, c.Nodes, func(ctx context.Context, n *Node) error {
 		if err := n.makeData(ctx); err != nil {
 			return err
 		}
@@ -168,15 +188,23 @@ func (c *Cluster) newNode(i int) *Node {
 
 func hostPort(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// each calls f for every node at the same time and joins the errors.
-func each(nodes []*Node, f func(*Node) error) error {
+// each calls f for every node at the same time and returns the first error, whereupon the context of
+// the others ends.
+func each(ctx context.Context, nodes []*Node, f func(context.Context, *Node) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var wg sync.WaitGroup
-	errs := make([]error, len(nodes))
-	for i, n := range nodes {
-		wg.Go(func() { errs[i] = f(n) })
+	var first error
+	var once sync.Once
+	for _, n := range nodes {
+		wg.Go(func() {
+			if err := f(ctx, n); err != nil {
+				once.Do(func() { first = err; cancel(err) })
+			}
+		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return first
 }
 
 // pollEvery is the pause between two questions whether a server is ready. There is no event to wait

@@ -11,8 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"time"
 )
 
 // EtcdVersion is the etcd that scripts/setup-servers builds.
@@ -25,7 +25,7 @@ var etcdRecipe = recipe{
 	ports:          etcdPorts,
 	find:           findEtcd,
 	programVersion: func(p program) string { return askVersion(p.path, "--version") },
-	prepare:        func(context.Context, *Node) error { return nil },
+	prepare:        prepareEtcd,
 	argv:           etcdArgv,
 	probe:          probeEtcd,
 	rejoin:         rejoinEtcd,
@@ -67,8 +67,9 @@ func etcdArgv(n *Node) []string {
 	if n.joining {
 		state = "existing"
 	}
-	client, peer := etcdURL(n.addr), etcdURL(hostPort(n.ports[1]))
-	return []string{
+	heartbeat, election := etcdTimes(n.cluster.opts.Members)
+	client, peer := etcdURL(n.addr), etcdURL(n.peerAddr())
+	args := []string{
 		n.cluster.prog.path,
 		"--name", etcdName(n.index),
 		"--data-dir", n.dir,
@@ -79,14 +80,46 @@ func etcdArgv(n *Node) []string {
 		"--initial-cluster", etcdMembers(n.cluster),
 		"--initial-cluster-state", state,
 		"--initial-cluster-token", filepath.Base(n.cluster.keeper.dir),
-		"--heartbeat-interval", "20",
-		"--election-timeout", "200",
+		"--heartbeat-interval", heartbeat,
+		"--election-timeout", election,
 		// Otherwise a member can be added only when all have been connected for five seconds.
 		"--strict-reconfig-check=false",
 		"--logger", "zap",
 		"--log-level", "error",
 	}
+	return append(args, n.cluster.opts.Args...)
 }
+
+// etcdTimes are in milliseconds. A busy disk or machine should not change the leader in the middle of
+// a test; but leases of one second must be possible, which they are up to an election time-out of
+// two thirds of it. A single member can lose no election and starts sooner with short times.
+func etcdTimes(members int) (heartbeat, election string) {
+	if members == 1 {
+		return "20", "200"
+	}
+	return "50", "500"
+}
+
+// prepareEtcd has each member but the first wait for the one before. A new member asks the others
+// whether it is known, and one that has opened its port but does not serve it yet keeps it waiting
+// for a second: started at the same time, three of them would often take two seconds.
+func prepareEtcd(ctx context.Context, n *Node) error {
+	if n.index == 0 || n.proc != nil {
+		return nil
+	}
+	before := n.cluster.Nodes[n.index-1]
+	for {
+		err := askEtcd(ctx, http.MethodGet, before.peerAddr(), "/version", nil, nil)
+		if err == nil {
+			return nil
+		}
+		if stop := pause(ctx, pollEvery); stop != nil {
+			return fmt.Errorf("%s: waiting for %s: %w (last answer: %w)", n, before, stop, err)
+		}
+	}
+}
+
+func (n *Node) peerAddr() string { return hostPort(n.ports[1]) }
 
 func etcdName(index int) string { return fmt.Sprintf("node%d", index) }
 
@@ -94,9 +127,8 @@ func etcdURL(addr string) string { return "http://" + addr }
 
 func etcdMembers(c *Cluster) string {
 	var members []string
-	for i := range c.opts.Members {
-		peer := hostPort(c.ports.list[i*etcdPorts+1])
-		members = append(members, etcdName(i)+"="+etcdURL(peer))
+	for i, n := range c.Nodes {
+		members = append(members, etcdName(i)+"="+etcdURL(n.peerAddr()))
 	}
 	return strings.Join(members, ",")
 }
@@ -132,65 +164,57 @@ func rejoinEtcd(ctx context.Context, n *Node) error {
 	if n.cluster.opts.Members == 1 {
 		return nil
 	}
-	for {
-		err := readmittedByAny(ctx, n)
-		if err == nil {
-			n.joining = true
-			return nil
-		}
-		if pause(ctx, pollEvery) != nil {
-			return fmt.Errorf("the other members do not let it in again: %w", err)
-		}
-	}
-}
-
-func readmittedByAny(ctx context.Context, n *Node) error {
-	var errs []error
-	for _, other := range n.cluster.Nodes {
-		if other == n {
-			continue
-		}
-		err := readmitEtcd(ctx, other.addr, n)
-		if err == nil {
-			return nil
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-func readmitEtcd(ctx context.Context, by string, n *Node) error {
-	id, err := etcdMemberID(ctx, by, etcdName(n.index))
+	err := untilEtcd(ctx, n, false, func(leader, id string) error {
+		return askEtcd(ctx, http.MethodPost, leader, "/v3/cluster/member/remove", map[string]string{"ID": id}, nil)
+	})
 	if err != nil {
 		return err
 	}
-	if id != "" {
-		if err := askEtcd(ctx, http.MethodPost, by, "/v3/cluster/member/remove", map[string]string{"ID": id}, nil); err != nil {
+	n.joining = true
+	return untilEtcd(ctx, n, true, func(leader, _ string) error {
+		peers := map[string][]string{"peerURLs": {etcdURL(n.peerAddr())}}
+		return askEtcd(ctx, http.MethodPost, leader, "/v3/cluster/member/add", peers, nil)
+	})
+}
+
+// untilEtcd repeats a change until the list of members does or does not have the node. The leader is
+// asked for it: the others may send it to a leader that is gone. Also a leader ignores a change while
+// it is new, so that an attempt may fail without an answer.
+func untilEtcd(ctx context.Context, n *Node, listed bool, change func(leader, id string) error) error {
+	for {
+		leader, err := n.cluster.Leader(ctx)
+		if err != nil {
 			return err
 		}
-	}
-	peers := map[string][]string{"peerURLs": {etcdURL(hostPort(n.ports[1]))}}
-	return askEtcd(ctx, http.MethodPost, by, "/v3/cluster/member/add", peers, nil)
-}
-
-// etcdMemberID returns nothing for a member that is not known by that name.
-func etcdMemberID(ctx context.Context, by, name string) (string, error) {
-	var list struct {
-		Members []struct{ ID, Name string }
-	}
-	if err := askEtcd(ctx, http.MethodPost, by, "/v3/cluster/member/list", struct{}{}, &list); err != nil {
-		return "", err
-	}
-	for _, m := range list.Members {
-		if m.Name == name {
-			return m.ID, nil
+		id, err := etcdMemberAt(ctx, leader.addr, etcdURL(n.peerAddr()))
+		if err == nil && (id != "") == listed {
+			return nil
+		}
+		if err == nil {
+			err = change(leader.addr, id)
+		}
+		if stop := pause(ctx, pollEvery); stop != nil {
+			return fmt.Errorf("the other members do not agree on a change of members: %w (last answer: %w)", stop, err)
 		}
 	}
-	return "", nil
 }
 
-// etcdLimit is longer than that of other probes: a change of the members waits for their agreement.
-const etcdLimit = 5 * time.Second
+// etcdMemberAt returns the member with that peer URL, or nothing.
+func etcdMemberAt(ctx context.Context, by, peer string) (id string, err error) {
+	var list struct {
+		Members []struct {
+			ID       string
+			PeerURLs []string
+		}
+	}
+	err = askEtcd(ctx, http.MethodPost, by, "/v3/cluster/member/list", struct{}{}, &list)
+	for _, m := range list.Members {
+		if slices.Contains(m.PeerURLs, peer) {
+			return m.ID, err
+		}
+	}
+	return "", err
+}
 
 // askEtcd sends and receives JSON: etcd offers its gRPC calls that way too.
 func askEtcd(ctx context.Context, method, addr, path string, in, out any) error {
@@ -198,7 +222,7 @@ func askEtcd(ctx context.Context, method, addr, path string, in, out any) error 
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, etcdLimit)
+	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, etcdURL(addr)+path, bytes.NewReader(body))
 	if err != nil {

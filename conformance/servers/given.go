@@ -69,7 +69,7 @@ func useGiven(ctx context.Context, p Product, r *recipe, o Options, g *given) (*
 	}
 	ctx, cancel := context.WithTimeout(ctx, givenLimit)
 	defer cancel()
-	err := each(c.Nodes, func(n *Node) error { return n.await(ctx, nil) })
+	err := each(ctx, c.Nodes, func(ctx context.Context, n *Node) error { return n.await(ctx, nil) })
 	if err != nil {
 		return nil, fmt.Errorf("servers: %s names a server that does not answer: %w", variable(p), err)
 	}

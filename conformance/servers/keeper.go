@@ -3,6 +3,7 @@ package servers
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -115,12 +116,13 @@ func (k *keeper) start(c command) (*process, error) {
 	if err := <-result; err != nil {
 		return nil, fmt.Errorf("start %s: %w", filepath.Base(c.argv[0]), err)
 	}
-	p := &process{pid: cmd.Process.Pid, done: make(chan struct{})}
+	p := &process{pid: cmd.Process.Pid}
+	p.life, p.end = context.WithCancelCause(context.Background())
 	k.note(p)
 	go func() {
-		p.err = cmd.Wait()
+		err := cmd.Wait()
 		k.forget(p)
-		close(p.done)
+		p.end(endOf(err))
 	}()
 	return p, nil
 }
@@ -132,8 +134,8 @@ func (k *keeper) run(ctx context.Context, c command) error {
 		return err
 	}
 	select {
-	case <-p.done:
-		return p.err
+	case <-p.life.Done():
+		return p.err()
 	case <-ctx.Done():
 		p.kill()
 		return context.Cause(ctx)
@@ -160,23 +162,33 @@ func (k *keeper) forget(p *process) {
 	k.reaper.tell(k.procs)
 }
 
-// process is a child. Its fields but kills are written before done is closed.
+// process is a child.
 type process struct {
 	pid  int
-	done chan struct{}
-	err  error // how it ended
+	life context.Context // lasts as long as the process; the cause of its end tells how that was
+	end  context.CancelCauseFunc
 
 	mu    sync.Mutex
 	kills bool
 }
 
-func (p *process) running() bool {
-	select {
-	case <-p.done:
-		return false
-	default:
-		return true
+var errExitedWell = errors.New("exit status 0")
+
+func endOf(err error) error {
+	if err == nil {
+		return errExitedWell
 	}
+	return err
+}
+
+func (p *process) running() bool { return p.life.Err() == nil }
+
+// err tells how the process failed, nil if it has not.
+func (p *process) err() error {
+	if err := context.Cause(p.life); !errors.Is(err, errExitedWell) {
+		return err
+	}
+	return nil
 }
 
 // kill ends the process and its children and waits until they are gone.
@@ -185,7 +197,7 @@ func (p *process) kill() {
 	p.kills = true
 	p.mu.Unlock()
 	if p.running() {
-		killTree(p.pid, p.done)
+		killTree(p.pid, p.life.Done())
 	}
 }
 

@@ -74,17 +74,23 @@ func (n *Node) Kill() error {
 // Restart kills the process if it runs, starts it again on the same port with the same data, and
 // returns when it answers.
 func (n *Node) Restart(ctx context.Context) error {
-	return n.restart(ctx, false)
+	return n.restart(ctx, nil)
 }
 
 // RestartEmpty is Restart with the data wiped. A member of an etcd cluster is removed from it and
 // added again, as an operator would do, for which the other members must be able to agree; a
 // ZooKeeper member copies the others' data.
 func (n *Node) RestartEmpty(ctx context.Context) error {
-	return n.restart(ctx, true)
+	return n.restart(ctx, func(ctx context.Context) error {
+		if err := n.wipe(ctx); err != nil || n.cluster.recipe.rejoin == nil {
+			return err
+		}
+		return n.cluster.recipe.rejoin(ctx, n)
+	})
 }
 
-func (n *Node) restart(ctx context.Context, empty bool) error {
+// restart calls between, if there is one, when the process is gone.
+func (n *Node) restart(ctx context.Context, between func(context.Context) error) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err := n.ours(); err != nil {
@@ -93,8 +99,8 @@ func (n *Node) restart(ctx context.Context, empty bool) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	n.kill()
-	if empty {
-		if err := n.wipe(ctx); err != nil {
+	if between != nil {
+		if err := between(ctx); err != nil {
 			return fmt.Errorf("servers: %s: %w", n, err)
 		}
 	}
@@ -153,18 +159,14 @@ func (n *Node) retire() {
 	removeSharedMemory(n.dir)
 }
 
+// wipe empties the data directory of a node that does not run.
 func (n *Node) wipe(ctx context.Context) error {
 	removeSharedMemory(n.dir)
 	if err := os.RemoveAll(n.dir); err != nil {
 		return err
 	}
-	if err := n.makeData(ctx); err != nil {
-		return err
-	}
-	if n.cluster.recipe.rejoin == nil {
-		return nil
-	}
-	return n.cluster.recipe.rejoin(ctx, n)
+	n.joining = false
+	return n.makeData(ctx)
 }
 
 func (n *Node) makeData(ctx context.Context) error {
@@ -176,9 +178,12 @@ func (n *Node) makeData(ctx context.Context) error {
 
 // launch starts the process and returns when it answers.
 func (n *Node) launch(ctx context.Context) error {
-	argv := append(n.cluster.recipe.argv(n), n.cluster.opts.Args...)
 	proc, err := n.cluster.keeper.start(command{
-		argv: argv, env: n.cluster.opts.Env, dir: n.dir, log: n.log, owner: n.cluster.prog.owner,
+		argv:  n.cluster.recipe.argv(n),
+		env:   n.cluster.opts.Env,
+		dir:   n.dir,
+		log:   n.log,
+		owner: n.cluster.prog.owner,
 	})
 	if err != nil {
 		return err
@@ -194,9 +199,9 @@ func (n *Node) launch(ctx context.Context) error {
 
 // watch reports a server that ends by itself: a test that fails because of it should say so.
 func (n *Node) watch(p *process) {
-	<-p.done
+	<-p.life.Done()
 	if !p.asked() {
-		n.cluster.opts.Logf("servers: %s ended by itself: %v\n%s", n, p.err, n.tail())
+		n.cluster.opts.Logf("servers: %s ended by itself: %v\n%s", n, context.Cause(p.life), n.tail())
 	}
 }
 
@@ -204,6 +209,11 @@ var errExited = errors.New("the server ended before it was ready")
 
 // await asks until the server answers. The process is nil if the server is a given one.
 func (n *Node) await(ctx context.Context, p *process) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if p != nil {
+		defer context.AfterFunc(p.life, func() { cancel(errExited) })()
+	}
 	for {
 		version, err := n.cluster.recipe.probe(ctx, n.addr, n.cluster.opts.Password)
 		if p != nil && !p.running() {
@@ -213,8 +223,10 @@ func (n *Node) await(ctx context.Context, p *process) error {
 			n.version = version
 			return nil
 		}
-		if stop := pause(ctx, pollEvery); stop != nil {
-			return fmt.Errorf("%s: not ready: %w (last answer: %w)", n, stop, err)
+		if stop := pause(ctx, pollEvery); errors.Is(stop, errExited) {
+			return stop
+		} else if stop != nil {
+			return fmt.Errorf("not ready: %w (last answer: %w)", stop, err)
 		}
 	}
 }

@@ -9,7 +9,14 @@ import (
 	"syscall"
 )
 
-func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
+// kernelKills can be switched off by a test that looks at the reaper alone.
+var kernelKills = true
+
+func dieWithParent(attr *syscall.SysProcAttr) {
+	if kernelKills {
+		attr.Pdeathsig = syscall.SIGKILL
+	}
+}
 
 // children lists the direct children of a process.
 func children(pid int) []int {

@@ -107,7 +107,7 @@ func (n *Node) give(files ...string) error {
 }
 
 func postgresArgv(n *Node) []string {
-	return []string{
+	args := []string{
 		n.cluster.prog.path, "-D", n.dir, "-p", strconv.Itoa(n.ports[0]),
 		"-c", "listen_addresses=127.0.0.1",
 		"-c", "unix_socket_directories=",
@@ -115,6 +115,7 @@ func postgresArgv(n *Node) []string {
 		// In the data directory, where it is removed with it; the default is /dev/shm.
 		"-c", "dynamic_shared_memory_type=mmap",
 	}
+	return append(args, n.cluster.opts.Args...)
 }
 
 // sqlstateStarting is the error of a server that is not yet, or no longer, ready.
@@ -123,11 +124,11 @@ const sqlstateStarting = "57P03"
 // probePostgres sends a start-up packet. Any answer but "the database system is starting up" means
 // that the server serves: also a wrong user, and the question for a password.
 func probePostgres(ctx context.Context, addr, _ string) (string, error) {
-	conn, err := dialProbe(ctx, addr)
+	conn, hangUp, err := dialProbe(ctx, addr)
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close()
+	defer hangUp()
 	if _, err := conn.Write(startupPacket()); err != nil {
 		return "", err
 	}

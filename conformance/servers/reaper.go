@@ -26,9 +26,10 @@ func startReaper(dir, executable string) (*reaper, error) {
 	}
 	defer read.Close()
 	// No output: go test would wait for whoever holds its standard output.
-	cmd := exec.Command("/bin/sh", "-c", reaperScript, "lockkit-reaper", dir, executable)
+	// The script is a variable so that the list of processes stays readable.
+	cmd := exec.Command("/bin/sh", "-c", `eval "$SCRIPT"`, "lockkit-reaper", dir, executable)
 	cmd.Dir = "/"
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "SCRIPT=" + reaperScript}
 	cmd.Stdin = read
 	cmd.SysProcAttr = ownGroup()
 	if err := cmd.Start(); err != nil {

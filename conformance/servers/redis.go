@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"strconv"
 	"strings"
-	"time"
 )
 
 var redisRecipe = recipe{
@@ -18,7 +16,7 @@ var redisRecipe = recipe{
 	find:           findRedis,
 	programVersion: func(p program) string { return askVersion(p.path, "--version") },
 	prepare:        prepareRedis,
-	argv:           func(n *Node) []string { return []string{n.cluster.prog.path, n.conf} },
+	argv:           redisArgv,
 	probe:          probeRedis,
 }
 
@@ -29,6 +27,10 @@ func findRedis() (program, error) {
 		}
 	}
 	return program{}, missing(Redis, "redis-server on PATH", "redis-server")
+}
+
+func redisArgv(n *Node) []string {
+	return append([]string{n.cluster.prog.path, n.conf}, n.cluster.opts.Args...)
 }
 
 // prepareRedis writes a file: in the arguments everybody could read the password.
@@ -57,26 +59,13 @@ func quote(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
-// probeLimit bounds one question to a server. A server that boots may accept a connection and never
-// answer.
-const probeLimit = time.Second
-
-func dialProbe(ctx context.Context, addr string) (net.Conn, error) {
-	dialer := net.Dialer{Timeout: probeLimit}
-	conn, err := dialer.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	return conn, conn.SetDeadline(time.Now().Add(probeLimit))
-}
-
 // probeRedis asks PING and INFO. A server that wants a password which we don't know does serve.
 func probeRedis(ctx context.Context, addr, password string) (string, error) {
-	conn, err := dialProbe(ctx, addr)
+	conn, hangUp, err := dialProbe(ctx, addr)
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close()
+	defer hangUp()
 	r := bufio.NewReader(conn)
 	if password != "" {
 		if _, err := askRedis(conn, r, "AUTH", password); err != nil {

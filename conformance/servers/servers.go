@@ -69,7 +69,8 @@ type Options struct {
 	// Without it neither asks for one. It never appears in arguments, errors or logs.
 	Password string
 
-	// Args are added to the arguments of each server program, after this package's own.
+	// Args are added to the arguments of each server program, after this package's own. For
+	// ZooKeeper they are arguments of java, such as -Dzookeeper.cnxTimeout=1.
 	Args []string
 
 	// Env is added to the environment of each server program, as "NAME=value". The programs get

@@ -18,7 +18,7 @@ const zookeeperPorts = 3
 var zookeeperRecipe = recipe{
 	ports:          zookeeperPorts,
 	find:           findZooKeeper,
-	programVersion: func(p program) string { return dotted.FindString(filepath.Base(follow(p.path))) },
+	programVersion: zookeeperVersion,
 	prepare:        prepareZooKeeper,
 	argv:           zookeeperArgv,
 	probe:          probeZooKeeper,
@@ -48,6 +48,17 @@ func findZooKeeper() (program, error) {
 	return program{}, missing(ZooKeeper, filepath.Join(root, zookeeperJars[0]), "libzookeeper-java default-jre-headless")
 }
 
+// zookeeperVersion is in the name of the jar, or on Debian in that of a link to it.
+func zookeeperVersion(p program) string {
+	names, _ := filepath.Glob(filepath.Join(filepath.Dir(p.path), "zookeeper-[0-9]*.jar"))
+	for _, name := range names {
+		if follow(name) == follow(p.path) {
+			return dotted.FindString(filepath.Base(name))
+		}
+	}
+	return ""
+}
+
 // classPath adds what the jar does not name: a logger that writes to standard error on Debian, all
 // the jars beside it elsewhere.
 func classPath(jar string) string {
@@ -59,15 +70,17 @@ func classPath(jar string) string {
 }
 
 func zookeeperArgv(n *Node) []string {
-	return []string{
+	args := []string{
 		n.cluster.prog.launcher,
 		"-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
 		"-XX:-UsePerfData", // would leave a file in the temporary directory
 		"-Djava.net.preferIPv4Stack=true",
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		"-cp", classPath(n.cluster.prog.path),
-		"org.apache.zookeeper.server.quorum.QuorumPeerMain", n.conf,
 	}
+	// Before the class: the server itself takes nothing but its file.
+	args = append(args, n.cluster.opts.Args...)
+	return append(args, "org.apache.zookeeper.server.quorum.QuorumPeerMain", n.conf)
 }
 
 // prepareZooKeeper writes the configuration and the member's number. With a tick of 200 ms clients
@@ -114,11 +127,11 @@ func probeZooKeeper(ctx context.Context, addr, _ string) (string, error) {
 
 // askZooKeeper returns the answer to srvr.
 func askZooKeeper(ctx context.Context, addr string) (string, error) {
-	conn, err := dialProbe(ctx, addr)
+	conn, hangUp, err := dialProbe(ctx, addr)
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close()
+	defer hangUp()
 	if _, err := io.WriteString(conn, "srvr"); err != nil {
 		return "", err
 	}
