@@ -102,7 +102,7 @@ func (s *spec) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil && !errors.Is(err, ctx.Err()) && !errors.Is(err, ErrClosed) {
 		err = gaveUp(ctx, err)
 	}
-	return s.b.failed("acquire", s.name, explain(err))
+	return s.b.failed("acquire", s.name, err)
 }
 
 // try makes one attempt. It is bounded: a grant that comes later than its TTL
@@ -122,17 +122,18 @@ func (s *spec) attempt(ctx context.Context, ask func(context.Context, drivers.Re
 	if s.err != nil {
 		return nil, s.err
 	}
-	if s.b.closing.Err() != nil {
-		return nil, ErrClosed
-	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if !s.b.beginAttempt() {
+		return nil, ErrClosed
+	}
+	defer s.b.running.Done()
 	r := s.request()
 	began := s.b.clock.instant()
 	g, err := ask(ctx, r)
 	if definite(err) {
-		return nil, err
+		return nil, explain(err)
 	}
 	if err == nil {
 		var l *lease

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -123,6 +125,7 @@ func newBackend(d drivers.Driver, opts *Options, scheme string) (*Backend, error
 	b.closing, b.close = context.WithCancel(context.Background())
 	b.work, b.stop = context.WithCancel(context.Background())
 	b.keeper = newKeeper(b.clock, b.work.Done())
+	b.running.Add(1) // until Close, so that work may begin in the meantime
 	b.watch()
 	return b, nil
 }
@@ -199,38 +202,48 @@ func (b *Backend) Close() error {
 
 func (b *Backend) shut() error {
 	b.close()
-	b.mu.Lock()
-	b.closed = true
-	held := make([]*lease, 0, len(b.leases))
-	for _, l := range b.leases {
-		held = append(held, l)
-	}
-	b.mu.Unlock()
-
 	var released sync.WaitGroup
-	for _, l := range held {
+	for _, l := range b.refuseMore() {
 		released.Go(func() { _ = l.Release(context.Background()) })
 	}
 	released.Wait()
-	bound := time.AfterFunc(closeBound, b.stop)
-	b.running.Wait()
-	bound.Stop()
+	b.running.Done() // New's own
+	b.waitForWork()
 	b.stop()
 	return b.failed("close", "", b.driver.Close())
 }
 
-// beginWork counts a background task, or refuses it after Close.
-func (b *Backend) beginWork() bool {
+// refuseMore lets no attempt begin any more, and returns the leases held.
+func (b *Backend) refuseMore() []*lease {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.work.Err() != nil {
+	b.closed = true
+	return slices.Collect(maps.Values(b.leases))
+}
+
+// waitForWork waits for attempts and reclaims, within a bound.
+func (b *Backend) waitForWork() {
+	done := make(chan struct{})
+	go func() {
+		b.running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(closeBound):
+	}
+}
+
+// beginAttempt counts an attempt, or refuses it after Close.
+func (b *Backend) beginAttempt() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
 		return false
 	}
 	b.running.Add(1)
 	return true
 }
-
-func (b *Backend) endWork() { b.running.Done() }
 
 // leaseBegan counts a lease among those that are held; false after Close.
 func (b *Backend) leaseBegan(l *lease) bool {
@@ -261,11 +274,10 @@ func (b *Backend) nudge(name string) { b.rooms.nudgeName(name) }
 // watch lets a driver that learns of lost grants end their leases.
 func (b *Backend) watch() {
 	w, ok := b.driver.(drivers.Watcher)
-	if !ok || !b.beginWork() {
+	if !ok {
 		return
 	}
-	go func() {
-		defer b.endWork()
+	b.running.Go(func() {
 		// What Watch returns needs no attention: leases end by the clock.
 		_ = w.Watch(b.closing, func(owner string, err error) {
 			b.mu.Lock()
@@ -275,7 +287,7 @@ func (b *Backend) watch() {
 				l.lose(err)
 			}
 		})
-	}()
+	})
 }
 
 // failed wraps err with what was tried; nil stays nil.

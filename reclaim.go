@@ -20,15 +20,10 @@ const (
 // had no clear answer, or whose lease ended without one. It runs in the
 // background, free of the caller's context: a time-out is not a "no".
 func (b *Backend) reclaim(g drivers.Grant) {
-	if !b.beginWork() {
-		return
-	}
-	go func() {
-		defer b.endWork()
+	b.running.Go(func() {
 		tries, err := b.reclaimUntil(g)
-		b.nudge(g.Name)
 		b.opts.Trace.reclaimed(ReclaimedInfo{Name: g.Name, Owner: g.Owner, Tries: tries, Err: err})
-	}()
+	})
 }
 
 func (b *Backend) reclaimUntil(g drivers.Grant) (tries int, err error) {

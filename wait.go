@@ -95,7 +95,7 @@ func (w *wait) mayRepeat(err error) bool {
 
 func (w *wait) answered(err error) {
 	w.failing = 0
-	w.refusal = explain(err)
+	w.refusal = err
 }
 
 // untilNext is the pause before the next attempt: growing, at random within a

@@ -69,10 +69,8 @@ func unknownScheme(scheme string) error {
 		return e
 	}
 	e.Fix = "use one of " + strings.Join(Schemes(), ", ")
-	for _, s := range Schemes() {
-		if distance(scheme, s) <= 2 {
-			e.Fix = "did you mean " + s + "://?"
-		}
+	if near, ok := nearest(scheme, Schemes()); ok {
+		e.Fix = "did you mean " + near + "://?"
 	}
 	return e
 }

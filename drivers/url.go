@@ -317,10 +317,8 @@ func (u *URL) Done() error {
 
 func (u *URL) suggest(key string) string {
 	known := slices.Sorted(maps.Keys(u.asked))
-	for _, k := range known {
-		if distance(key, k) <= 2 {
-			return "did you mean " + k + "?"
-		}
+	if near, ok := nearest(key, known); ok {
+		return "did you mean " + near + "?"
 	}
 	return "the settings are " + strings.Join(known, ", ")
 }
@@ -339,6 +337,17 @@ func (u *URL) String() string {
 		b.WriteString("/" + u.Path)
 	}
 	return b.String()
+}
+
+// nearest finds the word that word was most likely meant to be.
+func nearest(word string, words []string) (string, bool) {
+	best, least := "", 3
+	for _, w := range words {
+		if d := distance(word, w); d < least {
+			best, least = w, d
+		}
+	}
+	return best, best != ""
 }
 
 // distance is the Levenshtein distance.
