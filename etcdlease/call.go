@@ -15,15 +15,14 @@ import (
 	"github.com/lockkit/lock/drivers"
 )
 
-const (
-	maxTries = 3
-	patience = 500 * time.Millisecond // with a member, before another one is asked
-)
+// patience is how long a member may take before another one is asked.
+const patience = 500 * time.Millisecond
 
-// insist sends a request that may be sent twice, and sends it again when it has
-// failed for want of a member that serves or has not been answered for a while.
-// The client takes the members in turn, so that another one gets it. tries is
-// how often it was sent up to the answer.
+// insist sends a request that may be sent twice. It sends it again at once when
+// it has failed for want of a member that serves, and again and again while
+// there is no answer and another member to ask: the client takes them in turn.
+// What a leader was asked just before it died is never answered. tries is how
+// often the request was sent.
 func insist[T any](ctx context.Context, client *clientv3.Client, send func(context.Context) (T, error)) (answer T, tries int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -31,33 +30,39 @@ func insist[T any](ctx context.Context, client *clientv3.Client, send func(conte
 		answer T
 		err    error
 	}
-	replies := make(chan reply, maxTries)
+	replies := make(chan reply)
 	pending := 0
 	try := func() {
 		tries, pending = tries+1, pending+1
 		go func() {
 			a, err := send(ctx)
-			replies <- reply{a, err}
+			select {
+			case replies <- reply{a, err}:
+			case <-ctx.Done():
+			}
 		}()
 	}
 	try()
-	silence := time.NewTimer(patience)
+	silence := time.NewTicker(patience)
 	defer silence.Stop()
 	for {
 		select {
 		case r := <-replies:
 			pending--
-			again := transient(r.err) && ctx.Err() == nil
-			if again && tries < maxTries {
+			switch {
+			case !transient(r.err):
+				return r.answer, tries, r.err
+			case tries == 1:
 				try()
-			} else if !again || pending == 0 {
+			case pending == 0:
 				return r.answer, tries, r.err
 			}
 		case <-silence.C:
-			if tries < min(maxTries, len(client.Endpoints())) {
+			if len(client.Endpoints()) > 1 {
 				try()
-				silence.Reset(patience)
 			}
+		case <-ctx.Done():
+			return answer, tries, ctx.Err()
 		}
 	}
 }

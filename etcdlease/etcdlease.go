@@ -65,9 +65,10 @@
 // A user without readwrite permission for PREFIX/ is refused when the driver is
 // opened.
 //
-// A member stops answering while its connections stay open. Renewals, releases
-// and reads are repeated on another one after half a second. A request to
-// acquire is not: it fails, as unavailable, after 3 s.
+// A member stops answering while its connections stay open. What it was asked is
+// asked of another one after half a second, which slows some calls down until
+// the client gives the connection up, after some 13 s. A call that no member
+// answers fails, as unavailable, after 3 s.
 //
 // # Cost
 //
@@ -182,6 +183,7 @@ func (d *Driver) Guarantees() drivers.Guarantee {
 type hold struct {
 	lease    *lease
 	revision int64 // that created the key
+	repeated bool  // as in place
 }
 
 // TryAcquire implements drivers.Driver.
@@ -194,17 +196,29 @@ func (d *Driver) TryAcquire(ctx context.Context, r drivers.Request) (drivers.Gra
 	if err != nil {
 		return drivers.Grant{}, d.explain(ctx, err)
 	}
-	if p.revision != 0 {
-		return granted(r, l, p), nil
+	if p.revision == 0 {
+		return drivers.Grant{}, d.explain(ctx, d.refuse(ctx, l, p))
 	}
-	d.leases.put(l)
-	return drivers.Grant{}, p.refusal()
+	return granted(r, l, p), nil
+}
+
+// refuse says why nothing was put, when it is sure that nothing will be.
+func (d *Driver) refuse(ctx context.Context, l *lease, p place) error {
+	if !p.repeated {
+		d.leases.put(l)
+		return p.refusal()
+	}
+	if err := d.leases.revoke(ctx, l); err != nil {
+		d.abandon(l)
+		return err
+	}
+	return p.refusal()
 }
 
 func granted(r drivers.Request, l *lease, p place) drivers.Grant {
 	return drivers.Grant{
 		Name: r.Name, Owner: r.Owner, Token: drivers.Token(p.revision), TTL: l.ttl, Since: l.since(),
-		State: &hold{lease: l, revision: p.revision},
+		State: &hold{lease: l, revision: p.revision, repeated: p.repeated},
 	}
 }
 
@@ -232,13 +246,14 @@ func (d *Driver) place(ctx context.Context, r drivers.Request, put putter) (*lea
 	}
 }
 
-// putOn renews a lease that is not quite new at the same time as it is used, so
-// that the grant has its time before it.
+// putOn puts the key, and renews a lease that is not quite new at the same time,
+// so that the grant has its time before it.
 func (d *Driver) putOn(ctx context.Context, l *lease, r drivers.Request, put putter) (place, error) {
 	ctx, cancel := context.WithTimeout(ctx, min(requestBound, l.ttl))
 	defer cancel()
 	renewed := d.leases.freshen(ctx, l)
-	p, err := put(ctx, l, r)
+	p, tries, err := insist(ctx, d.client, func(ctx context.Context) (place, error) { return put(ctx, l, r) })
+	p.repeated = tries > 1
 	if ended := <-renewed; err == nil && errors.Is(ended, rpctypes.ErrLeaseNotFound) {
 		return place{}, errLeaseEnded
 	}
@@ -251,7 +266,7 @@ func (d *Driver) abandon(l *lease) {
 	d.calls.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), requestBound)
 		defer cancel()
-		d.leases.revoke(ctx, l)
+		_ = d.leases.revoke(ctx, l)
 	})
 }
 
@@ -301,14 +316,19 @@ func (d *Driver) Release(ctx context.Context, g drivers.Grant) error {
 	defer d.calls.Done()
 	bounded, cancel := context.WithTimeout(ctx, requestBound)
 	defer cancel()
-	if h, ok := g.State.(*hold); ok {
-		return d.explain(ctx, d.remove(bounded, g, h))
+	h, ok := g.State.(*hold)
+	switch {
+	case !ok:
+		return d.explain(ctx, d.bury(bounded, g))
+	case h.repeated:
+		d.abandon(h.lease)
+		return d.explain(ctx, d.bury(bounded, g))
 	}
-	return d.explain(ctx, d.bury(bounded, g))
+	return d.explain(ctx, d.remove(bounded, g, h))
 }
 
-// remove ends a grant of which etcd has told us, so no request of its owner is
-// on its way and the lease is free for the next acquisition.
+// remove ends a grant whose requests have all been answered, so that none is on
+// its way and the lease is free for the next acquisition.
 func (d *Driver) remove(ctx context.Context, g drivers.Grant, h *hold) error {
 	removed, tries, err := insist(ctx, d.client, func(ctx context.Context) (bool, error) {
 		return d.deleteKey(ctx, g, h.revision)

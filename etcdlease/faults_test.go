@@ -21,7 +21,7 @@ func TestNoKeyAppearsAfterItsReclaim(t *testing.T) {
 	c := servers.For(t, servers.Etcd, servers.Options{})
 	client, d := admin(t, c), open(t, c.URL())
 	reclaimers := []drivers.Driver{d, open(t, c.URL())}
-	const tries = 40
+	const tries = 32
 	unclear := 0
 	for i := range tries {
 		release(t, d, take(t, d, request(rand.Text(), time.Hour))) // there is a lease
@@ -204,7 +204,7 @@ func TestOneMemberOfThreeMayFail(t *testing.T) {
 			if err := fault(leader); err != nil {
 				t.Fatal(err)
 			}
-			acquireAndRelease(t, d, 20)
+			acquireAndRelease(t, d, 5)
 			if _, err := open(t, c.URL()).Inspect(t.Context(), held[0].Name); err != nil {
 				t.Error(err)
 			}

@@ -88,6 +88,7 @@ var strangers = []struct {
 	{"first record does not look like a TLS handshake", drivers.ConfigError{Key: "scheme", Value: "etcds", Problem: "asks for TLS and the server has none", Fix: "write etcd://"}},
 	{"x509:", drivers.ConfigError{Key: "host", Problem: "has a certificate that is not to be trusted", Fix: "use a name that stands in it, or make a client with its authority and give it to etcdlease.New"}},
 	{"tls:", drivers.ConfigError{Key: "host", Problem: "refuses the TLS connection", Fix: "if it wants a certificate from us, make a client with it and give it to etcdlease.New"}},
+	{"authentication handshake failed", drivers.ConfigError{Key: "scheme", Value: "etcds", Problem: "asks for TLS and the server closes the connection", Fix: "write etcd:// if it has none"}},
 	{"server preface", drivers.ConfigError{Key: "host", Problem: "does not answer as an etcd does", Fix: "write etcds:// if it speaks TLS; etcd's port for clients is " + defaultPort + " as a rule"}},
 	{"unknown service", drivers.ConfigError{Key: "host", Problem: "does not answer as an etcd does", Fix: "etcd's port for clients is " + defaultPort + " as a rule"}},
 }

@@ -53,6 +53,7 @@ func holder(kv *mvccpb.KeyValue) drivers.Holder {
 type place struct {
 	revision int64            // that created our key; 0 if it was not put
 	ahead    *mvccpb.KeyValue // who was there before
+	repeated bool             // the request was sent more than once, and may yet arrive again
 }
 
 // refusal says why nothing was put.
@@ -73,7 +74,8 @@ func absent(key string) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
 }
 
-// A putter puts the key of a request into the queue, on a lease.
+// A putter puts the key of a request into the queue, on a lease. When it is
+// repeated it finds what was put before.
 type putter func(ctx context.Context, l *lease, r drivers.Request) (place, error)
 
 // putAlone puts the key if the queue is empty.
@@ -90,7 +92,17 @@ func (d *Driver) putAlone(ctx context.Context, l *lease, r drivers.Request) (pla
 	case resp.Succeeded:
 		return place{revision: resp.Header.Revision}, nil
 	}
-	return place{ahead: first(resp.Responses[0].GetResponseRange().Kvs)}, nil
+	there := first(resp.Responses[0].GetResponseRange().Kvs)
+	if ours(there, l) {
+		return place{revision: there.CreateRevision}, nil
+	}
+	return place{ahead: there}, nil
+}
+
+// ours tells whether a key was put by an earlier try of the same request: no
+// other request has used its lease since it was taken.
+func ours(kv *mvccpb.KeyValue, l *lease) bool {
+	return kv != nil && clientv3.LeaseID(kv.Lease) == l.id
 }
 
 // putBehind puts the key behind all others of the queue. The key must be new: a
@@ -103,14 +115,20 @@ func (d *Driver) putBehind(ctx context.Context, l *lease, r drivers.Request) (pl
 			clientv3.OpGet(d.keys.queue(r.Name), clientv3.WithLastCreate()...),
 			clientv3.OpPut(entry, value(r), clientv3.WithLease(l.id)),
 		).
+		Else(clientv3.OpGet(entry)).
 		Commit()
-	if err != nil || !resp.Succeeded {
+	if err != nil {
 		return place{}, err
 	}
-	return place{
-		revision: resp.Header.Revision,
-		ahead:    first(resp.Responses[0].GetResponseRange().Kvs),
-	}, nil
+	there := first(resp.Responses[0].GetResponseRange().Kvs)
+	switch {
+	case resp.Succeeded:
+		return place{revision: resp.Header.Revision, ahead: there}, nil
+	case ours(there, l):
+		ahead, err := d.look(ctx, r, there.CreateRevision)
+		return place{revision: there.CreateRevision, ahead: ahead}, err
+	}
+	return place{}, nil
 }
 
 // look reads who is now before our key in the queue: nil if nobody is and we

@@ -2,9 +2,11 @@ package etcdlease
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -173,10 +175,15 @@ func (s *stock) renew(ctx context.Context, l *lease) error {
 	return err
 }
 
-func (s *stock) revoke(ctx context.Context, l *lease) {
-	_, _, _ = insist(ctx, s.client, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
+// revoke ends a lease, and with it whatever hangs on it or is still to come.
+func (s *stock) revoke(ctx context.Context, l *lease) error {
+	_, _, err := insist(ctx, s.client, func(ctx context.Context) (*clientv3.LeaseRevokeResponse, error) {
 		return s.client.Revoke(ctx, l.id)
 	})
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return nil
+	}
+	return err
 }
 
 // revokeAll ends the idle leases. Those that it does not get to end by
@@ -187,7 +194,7 @@ func (s *stock) revokeAll(ctx context.Context) {
 	for range revokersAtEnd {
 		all.Go(func() {
 			for l := range queue {
-				s.revoke(ctx, l)
+				_ = s.revoke(ctx, l)
 			}
 		})
 	}

@@ -45,8 +45,7 @@ func (d *Driver) wait(ctx context.Context, r drivers.Request) (drivers.Grant, er
 		return drivers.Grant{}, err
 	}
 	if p.revision == 0 {
-		d.leases.put(l)
-		return drivers.Grant{}, p.refusal()
+		return drivers.Grant{}, d.refuse(ctx, l, p)
 	}
 	if p.ahead != nil {
 		err = d.standInLine(ctx, r, l, p)

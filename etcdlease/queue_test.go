@@ -152,7 +152,7 @@ func TestAWaiterKeepsItsPlaceAlive(t *testing.T) {
 	name := rand.Text()
 	g := take(t, d, request(name, time.Minute))
 	w := queue(t, d, client, request(name, 2*time.Second))
-	w.stillWaits(t, 5*time.Second)
+	w.stillWaits(t, 3500*time.Millisecond)
 	release(t, d, g)
 	if next := w.granted(t); time.Since(next.Since) > next.TTL {
 		t.Fatalf("the grant was over before it was told: %+v", next)
