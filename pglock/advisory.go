@@ -56,8 +56,8 @@ type class struct {
 // configuration, which must come from pgx.ParseConfig. It returns when the
 // server has answered and the table was found.
 func NewAdvisory(ctx context.Context, config *pgx.ConnConfig, o *Options) (*Advisory, error) {
-	if config == nil {
-		return nil, &drivers.ConfigError{Key: "config", Problem: "is nil", Fix: "use pgx.ParseConfig"}
+	if config == nil || config.BuildFrontend == nil {
+		return nil, &drivers.ConfigError{Key: "config", Problem: "does not come from pgx", Fix: "use pgx.ParseConfig"}
 	}
 	opts, err := o.complete()
 	if err != nil {
@@ -86,8 +86,7 @@ func (d *Advisory) examineSession(ctx context.Context, conn *pgx.Conn) error {
 	if err := d.admitSession(ctx, conn.PgConn(), openBound); err != nil {
 		return err
 	}
-	_, err := d.examine(ctx, conn)
-	return err
+	return d.makeTable(ctx, conn)
 }
 
 // aside runs f on a connection for itself.

@@ -64,9 +64,12 @@ func (d *CAS) open(ctx context.Context) error {
 		return err
 	}
 	defer conn.Release()
-	found, err := d.examine(ctx, conn.Conn())
+	found, err := d.examineServer(ctx, conn.Conn().PgConn())
+	if err != nil {
+		return err
+	}
 	d.unnamed.Store(found.pooled)
-	return err
+	return d.makeTable(ctx, conn.Conn())
 }
 
 // Guarantees implements drivers.Driver.

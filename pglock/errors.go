@@ -56,9 +56,12 @@ var passing = []string{"08", "25", "40", "53", "55", "57", "58", "XX"}
 // explain says what an error of pgx means to the user. ctx is the caller's.
 func (p *place) explain(ctx context.Context, err error) error {
 	var known *drivers.ConfigError
+	var missing *missingTable
 	switch {
 	case err == nil, errors.Is(err, pgx.ErrNoRows), errors.Is(err, drivers.ErrUnavailable), errors.As(err, &known):
 		return err
+	case errors.As(err, &missing):
+		return p.noTable()
 	case ctx.Err() != nil:
 		return fmt.Errorf("postgres %s: %w", p.addr(), ctx.Err())
 	}
@@ -85,6 +88,8 @@ func (p *place) explainServer(pe *pgconn.PgError) error {
 		return &drivers.ConfigError{Key: "user", Problem: refused, Fix: "GRANT SELECT, INSERT, UPDATE ON " + p.table + " to it; lock_create=true needs CREATE on the schema"}
 	case pe.Code == undefinedObject:
 		return &drivers.ConfigError{Key: "url", Problem: refused, Fix: "correct the setting"}
+	case refusesParameter(pe):
+		return &drivers.ConfigError{Key: "url", Problem: refused, Fix: "leave the setting out: the pooler does not pass it on"}
 	}
 	err := fmt.Errorf("postgres %s: %w", p.addr(), pe)
 	for _, class := range passing {
@@ -93,6 +98,11 @@ func (p *place) explainServer(pe *pgconn.PgError) error {
 		}
 	}
 	return err
+}
+
+// refusesParameter: a pooler does not take a setting of the session.
+func refusesParameter(pe *pgconn.PgError) bool {
+	return pe.Code == protocol && strings.Contains(pe.Message, "startup parameter")
 }
 
 // explainClient deals with what went wrong on the way.
@@ -105,7 +115,8 @@ func (p *place) explainClient(err error) error {
 		return &drivers.ConfigError{Key: "sslrootcert", Problem: "does not vouch for postgres " + p.addr() + ": " + certificate.Error(), Fix: "name the certificate of the server's authority"}
 	case strings.Contains(text, "server refused TLS"):
 		return &drivers.ConfigError{Key: "sslmode", Problem: "asks for TLS, which postgres " + p.addr() + " refuses", Fix: "turn on ssl at the server, or use sslmode=disable"}
-	case strings.Contains(text, "unknown message type"), strings.Contains(text, "invalid message"), strings.Contains(text, "message body"):
+	case strings.Contains(text, "unknown message type"), strings.Contains(text, "invalid message length"),
+		strings.Contains(text, "invalid body length"), strings.Contains(text, "received unexpected message"):
 		return &drivers.ConfigError{Key: "host", Value: p.addr(), Problem: "does not speak the Postgres protocol", Fix: "name a Postgres server"}
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		// Of our own bound, so it must not look like the end of the caller's context.

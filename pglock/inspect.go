@@ -121,7 +121,10 @@ func (d *Advisory) Check(ctx context.Context) (drivers.Report, error) {
 
 func (p *place) check(ctx context.Context, conn *pgx.Conn, made drivers.Guarantee) (drivers.Report, error) {
 	r := drivers.Report{Product: "postgres", Servers: p.addrs}
-	if _, err := p.examine(ctx, conn); err != nil {
+	if _, err := p.examineServer(ctx, conn.PgConn()); err != nil {
+		return r, p.explain(ctx, err)
+	}
+	if err := p.examineTable(ctx, conn); err != nil {
 		return r, p.explain(ctx, err)
 	}
 	r.Version = conn.PgConn().ParameterStatus("server_version")

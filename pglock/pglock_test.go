@@ -443,6 +443,7 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 func TestCallsEndWithTheirContext(t *testing.T) {
 	for _, mode := range bothModes {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			c := servers.For(t, servers.Postgres, servers.Options{})
 			d := openURL(t, rawURL(t, c.Addrs()[0], mode))
 			g := acquire(t, d, request("n"))

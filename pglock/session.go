@@ -47,6 +47,7 @@ type session struct {
 	class  class
 	cancel context.CancelFunc // of connecting
 	wake   chan struct{}
+	quiet  *time.Timer
 	conn   *pgconn.PgConn // of the session's goroutine, but for deadlines
 
 	// Under Advisory.mu:
@@ -82,7 +83,7 @@ type answerOf struct {
 func (d *Advisory) startSession(c class) *session {
 	ctx, cancel := context.WithTimeout(context.Background(), openBound)
 	s := &session{
-		d: d, class: c, cancel: cancel, wake: make(chan struct{}, 1),
+		d: d, class: c, cancel: cancel, wake: make(chan struct{}, 1), quiet: time.NewTimer(quiet),
 		holds: map[*hold]bool{}, silence: c.silence, unusedAt: time.Now(),
 	}
 	d.sessions[c] = append(d.sessions[c], s)
@@ -176,9 +177,10 @@ func (s *session) next() ([]*op, error) {
 		if ops, err := s.take(); err != nil || len(ops) > 0 {
 			return ops, err
 		}
+		s.quiet.Reset(quiet)
 		select {
 		case <-s.wake:
-		case <-time.After(quiet):
+		case <-s.quiet.C:
 			if err := s.listen(); err != nil {
 				return nil, err
 			}
@@ -190,6 +192,7 @@ func (s *session) next() ([]*op, error) {
 func (s *session) take() ([]*op, error) {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
+	s.asked = nil
 	switch {
 	case s.stopping:
 		return nil, drivers.ErrClosed
@@ -500,7 +503,7 @@ func (d *Advisory) explainStart(err error) error {
 		return err
 	}
 	switch {
-	case pe.Code == protocol && strings.Contains(pe.Message, "startup parameter"):
+	case refusesParameter(pe):
 		return pooled(d.addr())
 	case pe.Code == undefinedObject && strings.Contains(pe.Message, "idle_session_timeout"):
 		return tooOld(d.addr(), "before 14")

@@ -19,23 +19,18 @@ type found struct {
 	silence time.Duration // idle_session_timeout
 }
 
-// examine makes sure that the server can keep the locks and that the table is
-// there.
-func (p *place) examine(ctx context.Context, conn *pgx.Conn) (found, error) {
-	f, err := p.examineServer(ctx, conn.PgConn())
-	if err != nil {
-		return f, err
+// makeTable makes sure that the table is there. It is called when a driver
+// opens and never again: a table that vanishes later took its tokens with it.
+func (p *place) makeTable(ctx context.Context, conn *pgx.Conn) error {
+	var missing *missingTable
+	err := p.examineTable(ctx, conn)
+	if !p.create || !errors.As(err, &missing) {
+		return err
 	}
-	err = p.examineTable(ctx, conn)
-	if p.create && errors.Is(err, errNoTable) {
-		if err = p.createTable(ctx, conn); err == nil {
-			err = p.examineTable(ctx, conn)
-		}
+	if err := p.createTable(ctx, conn); err != nil {
+		return err
 	}
-	if errors.Is(err, errNoTable) {
-		err = p.noTable()
-	}
-	return f, err
+	return p.examineTable(ctx, conn)
 }
 
 // examineServer asks for its version, its role and the session.
@@ -65,15 +60,19 @@ func tooOld(addr, version string) error {
 	return &drivers.ConfigError{Key: "host", Value: addr, Problem: "runs Postgres " + version, Fix: "use Postgres 14 or later"}
 }
 
-var errNoTable = errors.New("no table")
+// A missingTable is what explain makes a *ConfigError of.
+type missingTable struct{ table string }
 
+func (m *missingTable) Error() string { return "there is no table " + m.table }
+
+// examineTable makes sure that the table is one of lockkit's and may be used.
 func (p *place) examineTable(ctx context.Context, conn *pgx.Conn) error {
 	var permanent, allowed bool
 	var user string
 	err := conn.QueryRow(ctx, p.statement("table"), pgx.QueryExecModeExec, p.quoted).Scan(&permanent, &user, &allowed)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return errNoTable
+		return &missingTable{p.table}
 	case err != nil:
 		return err
 	case !permanent:
