@@ -19,6 +19,9 @@ type burial struct {
 	err  error // nil: a node was removed; ErrLost: there was none
 }
 
+// deadFor is how long an owner is remembered whose requests come to nothing.
+const deadFor = time.Minute
+
 // bury starts the burial, or joins the one that is under way.
 func (d *Driver) bury(name, owner string) *burial {
 	d.mu.Lock()
@@ -35,7 +38,7 @@ func (d *Driver) buryLocked(name, owner string) *burial {
 		close(b.done)
 		return b
 	}
-	d.burials[owner] = b
+	d.burials[owner], d.dead[owner] = b, time.Now()
 	landed := d.flights[owner]
 	d.work.Go(func() {
 		if await(d.ctx, landed) == nil {

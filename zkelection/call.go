@@ -84,7 +84,7 @@ func (d *Driver) fault(err error) error {
 
 // isContracts reports whether err is one of the contract's own already.
 func isContracts(err error) bool {
-	for _, e := range []error{drivers.ErrHeld, drivers.ErrNotHeld, drivers.ErrLost, drivers.ErrUnavailable, drivers.ErrClosed} {
+	for _, e := range []error{drivers.ErrHeld, drivers.ErrNotHeld, drivers.ErrLost, drivers.ErrUnavailable, drivers.ErrReleased, drivers.ErrClosed} {
 		if errors.Is(err, e) {
 			return true
 		}

@@ -22,8 +22,8 @@ type place struct {
 	since   time.Time // sent at this time, it proved the session alive
 
 	// Guarded by Driver.mu.
-	renewed time.Time // the last since
-	ended   bool      // released, lost or given up: no renewal may succeed any more
+	renewed time.Time      // when the last renewal that succeeded was sent
+	over    drivers.Reason // why no renewal may succeed any more; empty as long as it may
 }
 
 const anyVersion = -1
@@ -66,14 +66,18 @@ func (d *Driver) enqueue(ctx context.Context, r drivers.Request, version int32) 
 	return p, nil
 }
 
-// depart starts a request to create a node. The request is kept in mind until
-// it has ended, which may be long after its caller went away.
+// depart starts a request to create a node, unless its owner was released
+// before. The request is kept in mind until it has ended, which may be long
+// after its caller went away.
 func (d *Driver) depart(p *place, create func() error) (<-chan error, error) {
 	landed, answer := make(chan struct{}), make(chan error, 1)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return nil, drivers.ErrClosed
+	}
+	if _, late := d.dead[p.owner]; late {
+		return nil, drivers.ErrReleased
 	}
 	d.flights[p.owner] = landed
 	d.work.Go(func() {

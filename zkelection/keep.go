@@ -29,6 +29,7 @@ func (d *Driver) keep() {
 		case <-timer.C:
 			d.beat(beating)
 			d.dropStale()
+			d.forgetDead()
 		case <-d.ctx.Done():
 			timer.Stop()
 			return
@@ -57,8 +58,7 @@ func (d *Driver) dropLost() {
 	var lost []string
 	for owner, p := range d.held {
 		if p.session != current {
-			p.ended = true
-			delete(d.held, owner)
+			d.endLocked(p, drivers.SessionEnded)
 			lost = append(lost, owner)
 		}
 	}
@@ -78,9 +78,18 @@ func (d *Driver) dropStale() {
 	defer d.mu.Unlock()
 	for owner, p := range d.held {
 		if time.Since(p.renewed) > p.session.timeout() {
-			p.ended = true
-			delete(d.held, owner)
+			d.endLocked(p, drivers.Expired)
 			d.buryLocked(p.name, owner)
+		}
+	}
+}
+
+func (d *Driver) forgetDead() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for owner, since := range d.dead {
+		if time.Since(since) > deadFor {
+			delete(d.dead, owner)
 		}
 	}
 }

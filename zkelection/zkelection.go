@@ -143,6 +143,7 @@ type Driver struct {
 	held    map[string]*place        // by owner
 	flights map[string]chan struct{} // requests to create a node, by owner; closed when they end
 	burials map[string]*burial       // by owner
+	dead    map[string]time.Time     // since when an owner is buried
 	watches map[string]*watch        // by path
 	idle    map[string]int32         // by name: see setIdle
 	lost    func(owner string, err error)
@@ -182,7 +183,7 @@ func start(ctx context.Context, d *Driver, o *Options) (*Driver, error) {
 		d.acl = zk.WorldACL(zk.PermAll)
 	}
 	d.prover = &prover{conn: d.conn}
-	d.held, d.idle = map[string]*place{}, map[string]int32{}
+	d.held, d.idle, d.dead = map[string]*place{}, map[string]int32{}, map[string]time.Time{}
 	d.flights, d.burials, d.watches = map[string]chan struct{}{}, map[string]*burial{}, map[string]*watch{}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	if err := d.prove(ctx, o.TTL); err != nil {
@@ -323,21 +324,19 @@ func (d *Driver) Renew(ctx context.Context, g drivers.Grant) (time.Duration, err
 		return 0, drivers.Lost(drivers.Taken, nil)
 	}
 	sent := time.Now()
-	if err := d.mayRenew(p); err != nil {
+	if err := d.lostAlready(p, time.Time{}); err != nil {
 		return 0, err
 	}
 	err := d.prover.prove(ctx, p.path)
 	if errors.Is(err, zk.ErrNoNode) {
-		d.forget(p)
+		d.end(p, drivers.Taken)
 		return 0, drivers.Lost(drivers.Taken, nil)
 	}
 	if err != nil {
 		return 0, d.fault(err)
 	}
-	if err := d.mayRenew(p); err != nil {
-		return 0, err
-	}
-	return d.renewed(p, sent)
+	// In a new session the node of the last one may be seen for a moment more.
+	return p.session.timeout(), d.lostAlready(p, sent)
 }
 
 func (d *Driver) placeOf(g drivers.Grant) *place {
@@ -349,31 +348,31 @@ func (d *Driver) placeOf(g drivers.Grant) *place {
 	return d.held[g.Owner]
 }
 
-// mayRenew must hold before and after the question: in a new session the node
-// of the last one may still be seen for a moment.
-func (d *Driver) mayRenew(p *place) error {
-	if p.session == d.dialer.session() {
-		return nil
-	}
-	d.forget(p)
-	return drivers.Lost(drivers.SessionEnded, nil)
-}
-
-func (d *Driver) renewed(p *place, sent time.Time) (time.Duration, error) {
+// lostAlready returns why the place can't be renewed, or else takes note that
+// it was, if renewed is not zero.
+func (d *Driver) lostAlready(p *place, renewed time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if p.ended {
-		return 0, drivers.Lost(drivers.Expired, nil)
+	switch {
+	case p.session != d.dialer.session():
+		return drivers.Lost(drivers.SessionEnded, nil)
+	case p.over != "":
+		return drivers.Lost(p.over, nil)
+	case !renewed.IsZero():
+		p.renewed = renewed
 	}
-	p.renewed = sent
-	return p.session.timeout(), nil
+	return nil
 }
 
-// forget makes sure that no renewal of the place succeeds any more.
-func (d *Driver) forget(p *place) {
+// end makes sure that no renewal of the place succeeds any more.
+func (d *Driver) end(p *place, why drivers.Reason) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p.ended = true
+	d.endLocked(p, why)
+}
+
+func (d *Driver) endLocked(p *place, why drivers.Reason) {
+	p.over = cmp.Or(p.over, why)
 	if d.held[p.owner] == p {
 		delete(d.held, p.owner)
 	}
@@ -389,7 +388,7 @@ func (d *Driver) Release(ctx context.Context, g drivers.Grant) error {
 	if p == nil {
 		return d.fault(d.bury(g.Name, g.Owner).wait(ctx))
 	}
-	d.forget(p)
+	d.end(p, drivers.Taken)
 	err := d.delete(ctx, p.path)
 	if err != nil && !refused(err) {
 		err = d.releaseUnclear(ctx, p)
@@ -439,12 +438,11 @@ func (d *Driver) beginClose() bool {
 		return false
 	}
 	for owner, p := range d.held {
-		p.ended = true
+		d.endLocked(p, drivers.SessionEnded)
 		if !d.ownsConn {
 			d.buryLocked(p.name, owner)
 		}
 	}
-	clear(d.held)
 	d.closed = true
 	return true
 }
