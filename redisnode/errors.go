@@ -25,6 +25,10 @@ func (n *Node) explain(ctx context.Context, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) { // not ours: the dialler's
 		return drivers.Unavailable(n.errorf("no connection within %v%s", n.client.Options().DialTimeout, n.tlsHint()))
 	}
+	var fault *drivers.ConfigError
+	if errors.As(err, &fault) { // of the client's OnConnect
+		return err
+	}
 	err = n.redact(err)
 	if fault := n.misconfigured(err); fault != nil {
 		return fault
