@@ -202,6 +202,9 @@ func parseQuery(query string) (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
+		if key == "" {
+			return nil, &ConfigError{Key: "url", Problem: "has a setting without a key", Fix: "write settings like ?lock_ttl=15s&lock_note=…"}
+		}
 		value, err := unescape(key, v, url.QueryUnescape)
 		if err != nil {
 			return nil, err

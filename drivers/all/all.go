@@ -4,4 +4,9 @@ package all
 
 import (
 	_ "github.com/lockkit/lock/drivers/memory"
+	_ "github.com/lockkit/lock/etcdlease"
+	_ "github.com/lockkit/lock/pglock"
+	_ "github.com/lockkit/lock/redisnode"
+	_ "github.com/lockkit/lock/redlock"
+	_ "github.com/lockkit/lock/zkelection"
 )
