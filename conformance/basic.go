@@ -223,7 +223,7 @@ func refusal(ctx context.Context, e *env) error {
 		return fmt.Errorf("it names %q while %q holds", who.Owner, h.g.Owner)
 	case who.Owner != "" && who.Token != 0 && who.Token != h.g.Token:
 		return fmt.Errorf("it tells token %d while the holder has %d", who.Token, h.g.Token)
-	case max(no.Remaining, who.Remaining) > h.ttl+e.Slack:
+	case max(no.Remaining, who.Remaining) > h.ttl+e.slack:
 		return fmt.Errorf("%v are left of a TTL of %v", max(no.Remaining, who.Remaining), h.ttl)
 	case min(no.Remaining, who.Remaining) < 0:
 		return fmt.Errorf("%v are left", min(no.Remaining, who.Remaining))
@@ -575,7 +575,7 @@ func inspect(ctx context.Context, e *env) error {
 		return fmt.Errorf("it tells the note %q in place of %q", short(who.Note), short(r.Note))
 	case who.Token != 0 && who.Token != h.g.Token:
 		return fmt.Errorf("it tells token %d in place of %d", who.Token, h.g.Token)
-	case who.Remaining < 0 || who.Remaining > h.ttl+e.Slack:
+	case who.Remaining < 0 || who.Remaining > h.ttl+e.slack:
 		return fmt.Errorf("it tells %v remaining of %v", who.Remaining, h.ttl)
 	}
 	if err := h.release(ctx); err != nil {

@@ -122,6 +122,7 @@ type Check struct {
 
 	run   func(context.Context, *env) error
 	alone bool // disturbs other checks
+	slow  bool // takes several TTLs
 }
 
 // Checks is the catalogue in the order in which results are given.

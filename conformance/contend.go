@@ -16,7 +16,7 @@ import (
 var contendChecks = []Check{
 	{ID: "basic/contention", Promise: "basic", run: contention,
 		Rule: "Under contention no two owners hold a name at once and no update made under it is lost"},
-	{ID: "basic/contention-crashes", Promise: "basic", run: contentionCrashes,
+	{ID: "basic/contention-crashes", Promise: "basic", run: contentionCrashes, slow: true,
 		Rule: "Under contention with holders that vanish no two owners believe to hold a name at once, and the name comes free again"},
 }
 
@@ -254,7 +254,7 @@ func (e *env) crashing(ctx context.Context) (*contest, error) {
 		clients[i] = d
 	}
 	c := e.contest(e.name(), e.ttl, clients...)
-	c.crash, c.enough, c.bound = 8, 8, 5*e.ttl+2*e.Slack
+	c.crash, c.enough, c.bound = 8, 8, 5*e.ttl+2*e.slack
 	c.vanish = func(ctx context.Context, worker int) (err error) {
 		if e.Silence != nil {
 			_ = clients[worker].Close()

@@ -14,7 +14,7 @@ import (
 var engineChecks = []Check{
 	{ID: "basic/engine-names", Promise: "basic", run: engineNames,
 		Rule: "Names of 1 to 1024 bytes are accepted and all others refused with *ConfigError"},
-	{ID: "basic/engine-lease", Promise: "basic", run: engineLease,
+	{ID: "basic/engine-lease", Promise: "basic", run: engineLease, slow: true,
 		Rule: "A lease of package lock is kept beyond twice its TTL, excludes others, and is free after its release"},
 	{ID: "basic/engine-wait", Promise: "basic", run: engineWait,
 		Rule: "A wait of package lock ends with the lease after the holder's release, or with its context and nothing left behind"},
@@ -101,7 +101,7 @@ func engineLease(ctx context.Context, e *env) error {
 			return fmt.Errorf("another client was refused with %w", err)
 		}
 	}
-	if err := l.Release(ctx); err != nil {
+	if err := (leased{l}).release(ctx); err != nil {
 		return fmt.Errorf("Release: %w", err)
 	}
 	next, err := other.TryAcquire(ctx)

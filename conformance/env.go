@@ -20,6 +20,8 @@ type env struct {
 	*suite
 	id      string        // of the check
 	ttl     time.Duration // for grants that shall expire
+	slack   time.Duration // how much later they may
+	scale   time.Duration // 1, and twice as much at each further attempt
 	a, b, c drivers.Driver
 
 	mu       sync.Mutex
@@ -94,7 +96,7 @@ func (h *hold) margin() time.Duration {
 }
 
 // mustEndBy is when the service must have ended the grant if nothing renews it.
-func (h *hold) mustEndBy() time.Time { return h.told.Add(h.ttl + h.e.Slack) }
+func (h *hold) mustEndBy() time.Time { return h.told.Add(h.ttl + h.e.slack) }
 
 // try makes one attempt of a new owner.
 func (e *env) try(ctx context.Context, d drivers.Driver, name string, ttl time.Duration) (*hold, error) {
@@ -298,10 +300,10 @@ func (h *hold) endsFor(ctx context.Context, d drivers.Driver) (*hold, error) {
 		switch late := sent.Sub(h.mustEndBy()); {
 		case err == nil || !isHeld(err):
 			return next, err
-		case late > 0 && gap > h.e.Slack/4:
+		case late > 0 && gap > h.e.slack/2:
 			return nil, tooSlow("polls were up to %v apart", gap)
 		case late > 0:
-			return nil, fmt.Errorf("it was held %v after its last renewal, with a TTL of %v and a slack of %v", sent.Sub(h.told).Round(time.Millisecond), h.ttl, h.e.Slack)
+			return nil, fmt.Errorf("it was held %v after its last renewal, with a TTL of %v and a slack of %v", sent.Sub(h.told).Round(time.Millisecond), h.ttl, h.e.slack)
 		}
 		pause(ctx, h.e.pollEvery())
 		gap = max(gap, time.Since(last))

@@ -11,7 +11,7 @@ import (
 var expiryChecks = []Check{
 	{ID: "basic/expires", Promise: "basic", run: expires,
 		Rule: "A grant that is not renewed ends by itself within its TTL and the slack"},
-	{ID: "basic/not-early", Promise: "basic", run: notEarly,
+	{ID: "basic/not-early", Promise: "basic", run: notEarly, slow: true,
 		Rule: "Nobody else is granted a name before the holder's Since + TTL − margin"},
 	{ID: "basic/close-expires", Promise: "basic", run: closeExpires,
 		Rule: "A grant that is held when its client is closed ends with its TTL and the slack at the latest"},

@@ -26,7 +26,7 @@ var fencingChecks = []Check{
 		Rule: "The token of a grant stays the same over its renewals"},
 	{ID: "fencing/contention", Promise: "fencing", run: tokenContention,
 		Rule: "Tokens are unique and rise in the order of holders under contention"},
-	{ID: "fencing/contention-crashes", Promise: "fencing", run: tokenCrashes,
+	{ID: "fencing/contention-crashes", Promise: "fencing", run: tokenCrashes, slow: true,
 		Rule: "Tokens are unique and rise in the order of holders when holders vanish under contention"},
 }
 

@@ -143,7 +143,7 @@ func toyConfig(s *service) conformance.Config {
 // The mutants are waited for rather than computed, so many run at once whatever
 // the number of processors.
 func TestEveryMutantIsSeenByTheCheckNamedForIt(t *testing.T) {
-	turns := make(chan struct{}, 16)
+	turns := make(chan struct{}, 10)
 	verdicts := make([]chan conformance.Result, len(mutants))
 	for i, m := range mutants {
 		verdicts[i] = make(chan conformance.Result, len(m.sight))

@@ -12,9 +12,13 @@ import (
 	"github.com/lockkit/lock/drivers"
 )
 
-// maxAttempts is how often a check is tried that could not tell, each time
-// with twice the TTL.
-const maxAttempts = 3
+// A check that could not tell is tried again, with twice the TTL and the slack
+// each time: five times if the machine is too slow for it, three times if what
+// it saw is most likely a broken rule.
+const (
+	maxAttempts = 5
+	maxDoubts   = 3
+)
 
 // A suite is one call of Verify.
 type suite struct {
@@ -84,28 +88,39 @@ func (s *suite) close() {
 	waitAtMost(&all, 10*time.Second)
 }
 
-// all runs the checks, those that disturb others last and one by one.
+// all runs the checks: the slow ones first, so that none is waited for at the
+// end, and those that disturb others last and one by one.
 func (s *suite) all(ctx context.Context, checks []Check) []Result {
 	results := make([]Result, len(checks))
-	turns := make(chan struct{}, s.Parallel)
-	var running sync.WaitGroup
-	for i, check := range checks {
-		if check.alone {
-			continue
+	some := func(parallel int, of func(Check) bool) {
+		turns := make(chan struct{}, parallel)
+		var running sync.WaitGroup
+		for _, i := range startOrder(checks, of) {
+			turns <- struct{}{}
+			running.Go(func() {
+				results[i] = s.one(ctx, checks[i])
+				<-turns
+			})
 		}
-		turns <- struct{}{}
-		running.Go(func() {
-			results[i] = s.one(ctx, check)
-			<-turns
-		})
+		running.Wait()
 	}
-	running.Wait()
-	for i, check := range checks {
-		if check.alone {
-			results[i] = s.one(ctx, check)
-		}
-	}
+	some(s.Parallel, func(c Check) bool { return !c.alone })
+	some(1, func(c Check) bool { return c.alone })
 	return results
+}
+
+func startOrder(checks []Check, of func(Check) bool) []int {
+	var slow, quick []int
+	for i, check := range checks {
+		switch {
+		case !of(check):
+		case check.slow:
+			slow = append(slow, i)
+		default:
+			quick = append(quick, i)
+		}
+	}
+	return append(slow, quick...)
 }
 
 func (s *suite) one(ctx context.Context, check Check) Result {
@@ -147,21 +162,28 @@ func (s *suite) supervise(ctx context.Context, check Check) error {
 func (s *suite) attempts(ctx context.Context, check Check) error {
 	var err error
 	for n := range maxAttempts {
-		err = s.attempt(ctx, check, min(s.TTL<<n, s.longTTL))
+		start := time.Now()
+		err = s.attempt(ctx, check, 1<<n)
 		var open *inconclusive
 		if !errors.As(err, &open) {
 			return err
 		}
 		s.Logf("%s: %s: attempt %d could not tell: %v", s.Name, check.ID, n+1, err)
-		if open.giveUp != nil && n == maxAttempts-1 {
+		if open.giveUp != nil && n >= maxDoubts-1 {
 			return open.giveUp
+		}
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < 3*time.Since(start) {
+			break // the next attempt would take about twice as long
 		}
 	}
 	return &unproven{err.Error()}
 }
 
-func (s *suite) attempt(ctx context.Context, check Check, ttl time.Duration) error {
-	e := &env{suite: s, id: check.ID, ttl: ttl, a: s.shared[0], b: s.shared[1], c: s.shared[2]}
+func (s *suite) attempt(ctx context.Context, check Check, scale time.Duration) error {
+	e := &env{
+		suite: s, id: check.ID, scale: scale, ttl: min(s.TTL*scale, s.longTTL), slack: s.Slack * scale,
+		a: s.shared[0], b: s.shared[1], c: s.shared[2],
+	}
 	defer e.cleanUp()
 	return protect(func() error {
 		bit, optional := promises[check.Promise]

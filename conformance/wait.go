@@ -302,7 +302,7 @@ func waitCancelledNext(ctx context.Context, e *env) error {
 // it has, so an order that is wrong is tried again with more distance.
 func fairOrder(ctx context.Context, e *env) error {
 	const waiters = 6
-	distance := settle * (e.ttl / e.TTL)
+	distance := settle * e.scale
 	h, err := e.take(ctx)
 	if err != nil {
 		return err
