@@ -16,7 +16,7 @@ func TestOpenRefusesBadInput(t *testing.T) {
 		{"", "url"},
 		{"mem", "url"},
 		{"meem://", "scheme"},
-		{"redis://127.0.0.1", "scheme"}, // its driver is not imported here
+		{"zk://127.0.0.1", "scheme"}, // its driver is not imported here
 		{"mem://?lock_tll=5s", "lock_tll"},
 		{"mem://?lock_ttl=5s&lock_ttl=6s", "lock_ttl"},
 		{"mem://?lock_ttl=5", "lock_ttl"},
