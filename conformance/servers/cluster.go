@@ -27,6 +27,8 @@ type Cluster struct {
 	keeper   *keeper // nil if given
 	ports    *ports  // nil if given
 	watchers sync.WaitGroup
+	life     context.Context // ends when Stop is called
+	end      context.CancelCauseFunc
 	stop     sync.Once
 }
 
@@ -100,13 +102,14 @@ func (c *Cluster) RestartEmpty(ctx context.Context) error {
 	return each(ctx, c.Nodes, func(ctx context.Context, n *Node) error { return n.restart(ctx, n.wipe) })
 }
 
-// Stop kills the processes, waits for their end and removes their directories. A second call does
-// nothing. It does nothing to given servers.
+// Stop kills the processes, waits for their end and removes their directories. A restart that is
+// under way is broken off. A second call does nothing. It does nothing to given servers.
 func (c *Cluster) Stop() {
 	c.stop.Do(func() {
 		if c.keeper == nil {
 			return
 		}
+		c.end(ErrStopped)
 		_ = each(context.Background(), c.Nodes, func(_ context.Context, n *Node) error { n.retire(); return nil })
 		c.watchers.Wait() // Logf may be a test's, which must not be called after its end
 		c.keeper.close()
@@ -145,6 +148,7 @@ var reserve = reservePorts
 // start fills in a cluster. The caller stops it if there is an error.
 func (c *Cluster) start(ctx context.Context) (err error) {
 	began := time.Now()
+	c.life, c.end = context.WithCancelCause(context.Background())
 	if c.keeper, err = newKeeper(c.Product, c.prog.executable, c.opts.Dir); err != nil {
 		return err
 	}

@@ -195,10 +195,24 @@ func TestStopLeavesNothing(t *testing.T) {
 				t.Errorf("%s: shared memory %s is still there", p, id)
 			}
 		}
+		eventually(t, func() error { return still(ourGoroutines() != "", "goroutine", ourGoroutines()) })
 		if err := n.Restart(t.Context()); !errors.Is(err, servers.ErrStopped) {
 			t.Errorf("%s: restart of a stopped node: %v", p, err)
 		}
 	}
+}
+
+// ourGoroutines returns the stacks of the goroutines that the package has started.
+func ourGoroutines() string {
+	all := make([]byte, 1<<20)
+	all = all[:runtime.Stack(all, true)]
+	var ours []string
+	for stack := range strings.SplitSeq(string(all), "\n\n") {
+		if strings.Contains(stack, "created by github.com/lockkit/lock/conformance/servers.") {
+			ours = append(ours, stack)
+		}
+	}
+	return strings.Join(ours, "\n\n")
 }
 
 func TestServersOutliveTheThreadThatAskedForThem(t *testing.T) {

@@ -98,6 +98,9 @@ func (n *Node) restart(ctx context.Context, between func(context.Context) error)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer context.AfterFunc(n.cluster.life, func() { stop(ErrStopped) })()
 	n.kill()
 	if between != nil {
 		if err := between(ctx); err != nil {
@@ -258,5 +261,6 @@ func redact(text, password string) string {
 	if password == "" {
 		return text
 	}
-	return strings.ReplaceAll(text, password, "xxxxx")
+	asQuoted := strings.Trim(quote(password), `"`)
+	return strings.NewReplacer(password, "xxxxx", asQuoted, "xxxxx").Replace(text)
 }

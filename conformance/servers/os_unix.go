@@ -80,7 +80,7 @@ func resumeTree(pid int) error {
 // are killed, the parent first, so that it does not see their end.
 func killTree(pid int, done <-chan struct{}) {
 	var kids []int
-	if syscall.Kill(pid, syscall.SIGSTOP) == nil {
+	if stopOne(pid) == nil {
 		kids = children(pid)
 	}
 	_ = syscall.Kill(-pid, syscall.SIGKILL)
@@ -88,8 +88,10 @@ func killTree(pid int, done <-chan struct{}) {
 		_ = syscall.Kill(kid, syscall.SIGKILL)
 	}
 	<-done
+	// Nobody tells us when grandchildren are gone. The bound is for a number that was given away again.
+	deadline := time.Now().Add(10 * time.Second)
 	for _, kid := range kids {
-		for !gone(kid) {
+		for !gone(kid) && time.Now().Before(deadline) {
 			time.Sleep(time.Millisecond)
 		}
 	}

@@ -58,6 +58,7 @@ const (
 type Options struct {
 	// Members is the number of servers, 1 if zero. For etcd and ZooKeeper it is 1 or 3 and they
 	// form one cluster. For Redis they are independent nodes, as Redlock wants them. Postgres: 1.
+	// A given cluster is used as it is if it has at least so many.
 	Members int
 
 	// Durable makes Redis write every command to disk before it answers (appendonly yes,

@@ -1,3 +1,5 @@
+//go:build unix
+
 package servers_test
 
 import (
@@ -124,27 +126,51 @@ func gone(pid int) bool {
 	return strings.Contains(string(stat), ") Z ")
 }
 
-func TestAllNodesCanBeRestartedTogether(t *testing.T) {
-	every(t, func(t *testing.T, p servers.Product, members int) {
-		if members == 1 {
-			t.Skip("for one node it is the same as its own restart")
-		}
-		c := servers.For(t, p, servers.Options{Members: members, Durable: true})
-		put(t, c, c.Nodes[0])
-		for _, n := range c.Nodes {
-			if err := n.Kill(); err != nil {
+func TestClusterLosesItsLeaderThenAllNodesThenItsData(t *testing.T) {
+	for _, p := range []servers.Product{servers.Etcd, servers.ZooKeeper} {
+		t.Run(string(p), func(t *testing.T) {
+			t.Parallel()
+			c := servers.For(t, p, servers.Options{Members: 3})
+			put(t, c, c.Nodes[0])
+			loseLeader(t, c)
+			for _, n := range c.Nodes {
+				if err := n.Kill(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := c.Restart(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-		}
-		if err := c.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		mustHave(t, c, c.Nodes[0], true)
-		if err := c.RestartEmpty(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		mustHave(t, c, c.Nodes[0], false)
-	})
+			mustHave(t, c, c.Nodes[0], true)
+			if err := c.RestartEmpty(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			mustHave(t, c, c.Nodes[0], false)
+		})
+	}
+}
+
+func loseLeader(t *testing.T, c *servers.Cluster) {
+	t.Helper()
+	first, err := c.Leader(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	second, err := c.Leader(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first == second {
+		t.Errorf("%s leads though it was killed", first)
+	}
+	// At once, while the new leader is new.
+	if err := first.RestartEmpty(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustHave(t, c, first, true)
 }
 
 func TestRedisThatIsNotDurableForgets(t *testing.T) {
@@ -163,33 +189,6 @@ func TestRedisNodesAreIndependent(t *testing.T) {
 	put(t, c, c.Nodes[0])
 	for i, n := range c.Nodes {
 		mustHave(t, c, n, i == 0)
-	}
-}
-
-func TestClusterHasALeaderAndAnotherWhenItIsKilled(t *testing.T) {
-	for _, p := range []servers.Product{servers.Etcd, servers.ZooKeeper} {
-		t.Run(string(p), func(t *testing.T) {
-			t.Parallel()
-			c := servers.For(t, p, servers.Options{Members: 3})
-			first, err := c.Leader(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := first.Kill(); err != nil {
-				t.Fatal(err)
-			}
-			second, err := c.Leader(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if first == second {
-				t.Errorf("%s leads though it was killed", first)
-			}
-			// At once, while the new leader is new.
-			if err := first.RestartEmpty(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		})
 	}
 }
 
@@ -243,10 +242,29 @@ func TestImpossibleOptionsAreRefused(t *testing.T) {
 	}
 }
 
-func TestURLNamesAllNodes(t *testing.T) {
+// A member alone is never ready: its restart lasts until the others are there, or until Stop.
+func TestStopBreaksOffARestart(t *testing.T) {
 	t.Parallel()
 	c := servers.For(t, servers.Etcd, servers.Options{Members: 3})
 	if want := "etcd://" + strings.Join(c.Addrs(), ","); c.URL() != want {
-		t.Errorf("%s, want %s", c.URL(), want)
+		t.Errorf("URL %s, want %s", c.URL(), want)
 	}
+	for _, n := range c.Nodes {
+		if err := n.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended := make(chan error)
+	go func() { ended <- c.Nodes[0].Restart(context.Background()) }()
+	select {
+	case err := <-ended:
+		t.Errorf("a member without the others was ready: %v", err)
+	case <-time.After(within):
+	}
+	stopped := make(chan struct{})
+	go func() { c.Stop(); close(stopped) }()
+	if err := <-ended; !errors.Is(err, servers.ErrStopped) {
+		t.Error(err)
+	}
+	<-stopped
 }
