@@ -39,24 +39,28 @@ func (d *Driver) buryLocked(name, owner string) *burial {
 		return b
 	}
 	d.burials[owner], d.dead[owner] = b, time.Now()
-	landed := d.flights[owner]
+	f := d.flights[owner]
 	d.work.Go(func() {
-		if await(d.ctx, landed) == nil {
+		if f == nil || await(d.ctx, f.landed) == nil {
 			b.err = d.removeUntilClear(name, owner)
 		}
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.burials, owner)
-		close(b.done)
+		d.buried(owner, b)
 	})
 	return b
 }
 
-// await waits for a channel to be closed; a nil one is no reason to wait.
-func await(ctx context.Context, done <-chan struct{}) error {
-	if done == nil {
-		return ctx.Err()
+func (d *Driver) buried(owner string, b *burial) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.places[owner]; p != nil {
+		d.endLocked(p, drivers.Taken)
 	}
+	delete(d.burials, owner)
+	close(b.done)
+}
+
+// await waits for a channel to be closed.
+func await(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
 		return nil

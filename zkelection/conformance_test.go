@@ -15,6 +15,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	var gates sync.Map // by driver
 	addrs := zookeeper(t)
 	conformance.Run(t, conformance.Config{

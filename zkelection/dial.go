@@ -157,10 +157,12 @@ func (s *socket) greet(p []byte) error {
 	return nil
 }
 
-// SetReadDeadline never sets one later than patience from now.
+// SetReadDeadline never sets one later than patience from now. The client's own
+// for the greeting is of no use: it follows from the time-out that was asked
+// for, which may be an hour or a millisecond.
 func (s *socket) SetReadDeadline(t time.Time) error {
 	limit := time.Now().Add(s.patience())
-	if t.After(limit) || t.IsZero() && !s.done {
+	if t.After(limit) || !s.done {
 		t = limit
 	}
 	return s.Conn.SetReadDeadline(t)

@@ -22,7 +22,7 @@ type place struct {
 	since   time.Time // sent at this time, it proved the session alive
 
 	// Guarded by Driver.mu.
-	renewed time.Time      // when the last renewal that succeeded was sent
+	renewed time.Time      // when the last proof of the grant was sent; zero as long as it waits
 	over    drivers.Reason // why no renewal may succeed any more; empty as long as it may
 }
 
@@ -66,11 +66,17 @@ func (d *Driver) enqueue(ctx context.Context, r drivers.Request, version int32) 
 	return p, nil
 }
 
+// A flight is a request to create a node that has not ended.
+type flight struct {
+	name   string
+	landed chan struct{}
+}
+
 // depart starts a request to create a node, unless its owner was released
 // before. The request is kept in mind until it has ended, which may be long
 // after its caller went away.
 func (d *Driver) depart(p *place, create func() error) (<-chan error, error) {
-	landed, answer := make(chan struct{}), make(chan error, 1)
+	f, answer := &flight{p.name, make(chan struct{})}, make(chan error, 1)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -79,15 +85,23 @@ func (d *Driver) depart(p *place, create func() error) (<-chan error, error) {
 	if _, late := d.dead[p.owner]; late {
 		return nil, drivers.ErrReleased
 	}
-	d.flights[p.owner] = landed
+	d.flights[p.owner] = f
 	d.work.Go(func() {
-		answer <- create()
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.flights, p.owner)
-		close(landed)
+		err := create()
+		d.land(p, f, err)
+		answer <- err
 	})
 	return answer, nil
+}
+
+func (d *Driver) land(p *place, f *flight, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err == nil {
+		d.places[p.owner] = p
+	}
+	delete(d.flights, p.owner)
+	close(f.landed)
 }
 
 func (d *Driver) create(p *place, note string, version int32) error {

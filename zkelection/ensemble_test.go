@@ -3,6 +3,7 @@ package zkelection_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,8 +21,13 @@ type ensemble struct {
 	conn   *zk.Conn
 }
 
+// oneAtATime has each test find the ensemble whole.
+var oneAtATime sync.Mutex
+
 func newEnsemble(t *testing.T) *ensemble {
 	t.Helper()
+	oneAtATime.Lock()
+	t.Cleanup(oneAtATime.Unlock)
 	c := shared.ensemble.get(t)
 	leader, err := c.Leader(within(t))
 	must(t, err)
@@ -65,6 +71,7 @@ func (e *ensemble) renewSometime(t *testing.T, g drivers.Grant) {
 }
 
 func TestGrantOutlivesTheServerOfItsDriver(t *testing.T) {
+	t.Parallel()
 	e := newEnsemble(t)
 	g := acquire(t, e.driver, "name")
 	dead := e.server(t)
@@ -81,6 +88,7 @@ func TestGrantOutlivesTheServerOfItsDriver(t *testing.T) {
 
 // A follower goes on answering reads for a while after it lost the others.
 func TestRenewalNeedsAMajority(t *testing.T) {
+	t.Parallel()
 	e := newEnsemble(t)
 	g := acquire(t, e.driver, "name")
 	alone := e.server(t)
@@ -103,6 +111,7 @@ func TestRenewalNeedsAMajority(t *testing.T) {
 }
 
 func TestTokensRiseOverAChangeOfTheLeader(t *testing.T) {
+	t.Parallel()
 	e := newEnsemble(t)
 	first := acquire(t, e.driver, "name")
 	release(t, e.driver, first)
@@ -118,6 +127,7 @@ func TestTokensRiseOverAChangeOfTheLeader(t *testing.T) {
 
 // What one server acknowledged is not denied by another one that lags.
 func TestReleaseIsSeenThroughEveryServer(t *testing.T) {
+	t.Parallel()
 	e := newEnsemble(t)
 	var ds []driver
 	for _, n := range e.Nodes {

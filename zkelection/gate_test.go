@@ -20,7 +20,7 @@ const (
 // A gate stands between a client and its servers, knows where packets begin,
 // and does what networks do.
 type gate struct {
-	t *testing.T
+	t testing.TB
 
 	mu       sync.Mutex
 	down     bool
@@ -37,7 +37,7 @@ type gate struct {
 	server   string
 }
 
-func newGate(t *testing.T) *gate { return &gate{t: t, requests: map[int32]int{}} }
+func newGate(t testing.TB) *gate { return &gate{t: t, requests: map[int32]int{}} }
 
 // A link is one connection through a gate.
 type link struct {

@@ -34,7 +34,7 @@ type cluster struct {
 	err     error
 }
 
-func (c *cluster) get(t *testing.T) *servers.Cluster {
+func (c *cluster) get(t testing.TB) *servers.Cluster {
 	t.Helper()
 	c.once.Do(func() { c.started, c.err = servers.Start(within(t), servers.ZooKeeper, c.options) })
 	var missing *servers.MissingError
@@ -59,12 +59,12 @@ func TestMain(m *testing.M) {
 }
 
 // zookeeper returns the addresses of the shared server.
-func zookeeper(t *testing.T) []string {
+func zookeeper(t testing.TB) []string {
 	t.Helper()
 	return shared.single.get(t).Addrs()
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ const ttl = 4 * time.Second
 // patience bounds what must happen, on however busy a machine.
 const patience = 30 * time.Second
 
-func within(t *testing.T) context.Context {
+func within(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
@@ -93,12 +93,12 @@ type driver interface {
 }
 
 // open opens a driver by URL. Each test has its own prefix.
-func open(t *testing.T, settings string) driver {
+func open(t testing.TB, settings string) driver {
 	t.Helper()
 	return openURL(t, "zk://"+strings.Join(zookeeper(t), ",")+"?"+settings+"&lock_prefix="+prefix(t))
 }
 
-func openURL(t *testing.T, raw string) driver {
+func openURL(t testing.TB, raw string) driver {
 	t.Helper()
 	d, err := tryOpen(t, raw, ttl)
 	must(t, err)
@@ -106,7 +106,7 @@ func openURL(t *testing.T, raw string) driver {
 	return d.(driver)
 }
 
-func tryOpen(t *testing.T, raw string, ttl time.Duration) (drivers.Driver, error) {
+func tryOpen(t testing.TB, raw string, ttl time.Duration) (drivers.Driver, error) {
 	t.Helper()
 	u, err := drivers.ParseURL(raw)
 	must(t, err)
@@ -114,10 +114,10 @@ func tryOpen(t *testing.T, raw string, ttl time.Duration) (drivers.Driver, error
 	return drivers.Open(within(t), u)
 }
 
-func prefix(t *testing.T) string { return strings.NewReplacer("/", "-").Replace(t.Name()) }
+func prefix(t testing.TB) string { return strings.NewReplacer("/", "-").Replace(t.Name()) }
 
 // connect makes a connection of the test's own, through a gate if there is one.
-func connect(t *testing.T, addrs []string, d *zkelection.Dialer, ttl time.Duration) *zk.Conn {
+func connect(t testing.TB, addrs []string, d *zkelection.Dialer, ttl time.Duration) *zk.Conn {
 	t.Helper()
 	conn, _, err := zk.Connect(addrs, ttl, zk.WithDialer(d.Dial), zk.WithLogInfo(false), zk.WithLogger(quiet{}))
 	must(t, err)
@@ -130,7 +130,7 @@ type quiet struct{}
 func (quiet) Printf(string, ...any) {}
 
 // openThrough makes a driver whose packets go through a gate.
-func openThrough(t *testing.T, ttl time.Duration) (driver, *gate) {
+func openThrough(t testing.TB, ttl time.Duration) (driver, *gate) {
 	t.Helper()
 	g := newGate(t)
 	d := zkelection.NewDialer(g.Dial)
@@ -141,12 +141,12 @@ func openThrough(t *testing.T, ttl time.Duration) (driver, *gate) {
 }
 
 // eye is a connection to look at nodes with.
-func eye(t *testing.T) *zk.Conn {
+func eye(t testing.TB) *zk.Conn {
 	t.Helper()
 	return connect(t, zookeeper(t), zkelection.NewDialer(nil), ttl)
 }
 
-func children(t *testing.T, conn *zk.Conn, name string) []string {
+func children(t testing.TB, conn *zk.Conn, name string) []string {
 	t.Helper()
 	list, _, err := conn.Children(parent(t, name))
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
@@ -155,12 +155,12 @@ func children(t *testing.T, conn *zk.Conn, name string) []string {
 	return list
 }
 
-func parent(t *testing.T, name string) string {
+func parent(t testing.TB, name string) string {
 	return path.Join("/", prefix(t), drivers.EscapeName(name))
 }
 
 // eventually waits for what nothing announces.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -178,7 +178,7 @@ func request(name string) drivers.Request {
 	}
 }
 
-func acquire(t *testing.T, d drivers.Driver, name string) drivers.Grant {
+func acquire(t testing.TB, d drivers.Driver, name string) drivers.Grant {
 	t.Helper()
 	var g drivers.Grant
 	eventually(t, "the service can be reached", func() bool {
@@ -192,7 +192,7 @@ func acquire(t *testing.T, d drivers.Driver, name string) drivers.Grant {
 	return g
 }
 
-func release(t *testing.T, d drivers.Driver, g drivers.Grant) {
+func release(t testing.TB, d drivers.Driver, g drivers.Grant) {
 	t.Helper()
 	must(t, d.Release(within(t), g))
 }
@@ -203,7 +203,7 @@ type outcome struct {
 }
 
 // wait queues in the background and returns when the node is in the queue.
-func wait(t *testing.T, ctx context.Context, d driver, r drivers.Request) <-chan outcome {
+func wait(t testing.TB, ctx context.Context, d driver, r drivers.Request) <-chan outcome {
 	t.Helper()
 	done := make(chan outcome, 1)
 	go func() {
@@ -215,7 +215,7 @@ func wait(t *testing.T, ctx context.Context, d driver, r drivers.Request) <-chan
 	return done
 }
 
-func queued(t *testing.T, conn *zk.Conn, r drivers.Request) bool {
+func queued(t testing.TB, conn *zk.Conn, r drivers.Request) bool {
 	t.Helper()
 	for _, child := range children(t, conn, r.Name) {
 		if strings.HasPrefix(child, "lock-"+r.Owner+"-") {
@@ -225,7 +225,7 @@ func queued(t *testing.T, conn *zk.Conn, r drivers.Request) bool {
 	return false
 }
 
-func mustGet(t *testing.T, done <-chan outcome) drivers.Grant {
+func mustGet(t testing.TB, done <-chan outcome) drivers.Grant {
 	t.Helper()
 	select {
 	case o := <-done:
@@ -239,7 +239,7 @@ func mustGet(t *testing.T, done <-chan outcome) drivers.Grant {
 	return drivers.Grant{}
 }
 
-func mustBe(t *testing.T, err, want error) {
+func mustBe(t testing.TB, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
 		t.Fatalf("error is %v, want %v", err, want)
@@ -247,7 +247,7 @@ func mustBe(t *testing.T, err, want error) {
 }
 
 // mustConfig returns the *ConfigError that err must be.
-func mustConfig(t *testing.T, err error, key string) *drivers.ConfigError {
+func mustConfig(t testing.TB, err error, key string) *drivers.ConfigError {
 	t.Helper()
 	var config *drivers.ConfigError
 	if !errors.As(err, &config) || config.Key != key || config.Fix == "" {

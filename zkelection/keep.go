@@ -28,6 +28,7 @@ func (d *Driver) keep() {
 			d.dropLost()
 		case <-timer.C:
 			d.beat(beating)
+			d.dropLost() // two sessions may have ended since the last look
 			d.dropStale()
 			d.forgetDead()
 		case <-d.ctx.Done():
@@ -56,9 +57,12 @@ func (d *Driver) dropLost() {
 	d.mu.Lock()
 	current := d.dialer.session()
 	var lost []string
-	for owner, p := range d.held {
-		if p.session != current {
-			d.endLocked(p, drivers.SessionEnded)
+	for owner, p := range d.places {
+		if p.session == current {
+			continue
+		}
+		d.endLocked(p, drivers.SessionEnded)
+		if !p.renewed.IsZero() {
 			lost = append(lost, owner)
 		}
 	}
@@ -76,8 +80,8 @@ func (d *Driver) dropLost() {
 func (d *Driver) dropStale() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for owner, p := range d.held {
-		if time.Since(p.renewed) > p.session.timeout() {
+	for owner, p := range d.places {
+		if !p.renewed.IsZero() && time.Since(p.renewed) > p.session.timeout() {
 			d.endLocked(p, drivers.Expired)
 			d.buryLocked(p.name, owner)
 		}

@@ -175,7 +175,9 @@ func TestCloseLeavesTheCallersConnectionAlone(t *testing.T) {
 	d, err := zkelection.New(within(t), conn, dialer, &zkelection.Options{Prefix: prefix(t)})
 	must(t, err)
 	acquire(t, d, "name")
+	waiter := wait(t, within(t), d, request("name"))
 	must(t, d.Close())
+	mustBe(t, (<-waiter).err, drivers.ErrClosed)
 	if left := children(t, conn, "name"); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
@@ -190,29 +192,32 @@ func TestCallsEndSoonAfterTheirContext(t *testing.T) {
 	d, gate := openThrough(t, ttl)
 	g := acquire(t, d, "held")
 	gate.cut()
-	calls := map[string]func(context.Context) error{
-		"TryAcquire": func(ctx context.Context) error { _, err := d.TryAcquire(ctx, request("name")); return err },
-		"Acquire":    func(ctx context.Context) error { _, err := d.Acquire(ctx, request("name")); return err },
-		"Renew":      func(ctx context.Context) error { _, err := d.Renew(ctx, g); return err },
-		"Inspect":    func(ctx context.Context) error { _, err := d.Inspect(ctx, "held"); return err },
-		"Check":      func(ctx context.Context) error { _, err := d.Check(ctx); return err },
-		"Release":    func(ctx context.Context) error { return d.Release(ctx, g) },
+	calls := []struct {
+		name string
+		call func(context.Context) error
+	}{
+		{"TryAcquire", func(ctx context.Context) error { _, err := d.TryAcquire(ctx, request("name")); return err }},
+		{"Acquire", func(ctx context.Context) error { _, err := d.Acquire(ctx, request("name")); return err }},
+		{"Renew", func(ctx context.Context) error { _, err := d.Renew(ctx, g); return err }},
+		{"Inspect", func(ctx context.Context) error { _, err := d.Inspect(ctx, "held"); return err }},
+		{"Check", func(ctx context.Context) error { _, err := d.Check(ctx); return err }},
+		{"Release", func(ctx context.Context) error { return d.Release(ctx, g) }},
 	}
-	for name, call := range calls {
+	for _, c := range calls {
 		ctx, cancel := context.WithCancel(within(t))
 		cancel()
-		if err := call(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: %v", name, err)
+		if err := c.call(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", c.name, err)
 		}
 		ctx, cancel = context.WithTimeout(within(t), 20*time.Millisecond)
 		began := time.Now()
-		err := call(ctx)
+		err := c.call(ctx)
 		cancel()
 		if took := time.Since(began); took > patience/2 || err == nil {
-			t.Errorf("%s took %v: %v", name, took, err)
+			t.Errorf("%s took %v: %v", c.name, took, err)
 		}
 		if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, drivers.ErrUnavailable) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 }

@@ -140,12 +140,12 @@ type Driver struct {
 
 	mu      sync.Mutex
 	closed  bool
-	held    map[string]*place        // by owner
-	flights map[string]chan struct{} // requests to create a node, by owner; closed when they end
-	burials map[string]*burial       // by owner
-	dead    map[string]time.Time     // since when an owner is buried
-	watches map[string]*watch        // by path
-	idle    map[string]int32         // by name: see setIdle
+	places  map[string]*place    // that have a node, by owner
+	flights map[string]*flight   // by owner
+	burials map[string]*burial   // by owner
+	dead    map[string]time.Time // since when an owner is buried
+	watches map[string]*watch    // by path
+	idle    map[string]int32     // by name: see setIdle
 	lost    func(owner string, err error)
 }
 
@@ -183,8 +183,8 @@ func start(ctx context.Context, d *Driver, o *Options) (*Driver, error) {
 		d.acl = zk.WorldACL(zk.PermAll)
 	}
 	d.prover = &prover{conn: d.conn}
-	d.held, d.idle, d.dead = map[string]*place{}, map[string]int32{}, map[string]time.Time{}
-	d.flights, d.burials, d.watches = map[string]chan struct{}{}, map[string]*burial{}, map[string]*watch{}
+	d.places, d.idle, d.dead = map[string]*place{}, map[string]int32{}, map[string]time.Time{}
+	d.flights, d.burials, d.watches = map[string]*flight{}, map[string]*burial{}, map[string]*watch{}
 	d.ctx, d.stop = context.WithCancel(context.Background())
 	if err := d.prove(ctx, o.TTL); err != nil {
 		d.stop()
@@ -300,12 +300,11 @@ func (d *Driver) grant(p *place) (drivers.Grant, error) {
 	if d.closed {
 		return drivers.Grant{}, drivers.ErrClosed
 	}
-	if p.session != d.dialer.session() {
+	if p.over != "" || p.session != d.dialer.session() {
 		d.buryLocked(p.name, p.owner)
 		return drivers.Grant{}, drivers.Unavailable(errSessionEnded)
 	}
 	p.renewed = p.since
-	d.held[p.owner] = p
 	ttl := p.session.timeout()
 	return drivers.Grant{
 		Name: p.name, Owner: p.owner, Token: drivers.Token(p.zxid),
@@ -345,7 +344,7 @@ func (d *Driver) placeOf(g drivers.Grant) *place {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.held[g.Owner]
+	return d.places[g.Owner]
 }
 
 // lostAlready returns why the place can't be renewed, or else takes note that
@@ -373,8 +372,8 @@ func (d *Driver) end(p *place, why drivers.Reason) {
 
 func (d *Driver) endLocked(p *place, why drivers.Reason) {
 	p.over = cmp.Or(p.over, why)
-	if d.held[p.owner] == p {
-		delete(d.held, p.owner)
+	if d.places[p.owner] == p {
+		delete(d.places, p.owner)
 	}
 }
 
@@ -437,10 +436,15 @@ func (d *Driver) beginClose() bool {
 	if d.closed {
 		return false
 	}
-	for owner, p := range d.held {
+	for owner, p := range d.places {
 		d.endLocked(p, drivers.SessionEnded)
-		if !d.ownsConn {
+		if !d.ownsConn { // else the end of the session does it
 			d.buryLocked(p.name, owner)
+		}
+	}
+	for owner, f := range d.flights {
+		if !d.ownsConn {
+			d.buryLocked(f.name, owner)
 		}
 	}
 	d.closed = true
