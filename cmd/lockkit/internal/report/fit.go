@@ -1,0 +1,81 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/lockkit/lock/conformance"
+)
+
+// Fit is the kind of lock that a backend may serve as.
+type Fit string
+
+// The kinds.
+const (
+	Efficiency  Fit = "efficiency"  // a second run at once only wastes work
+	Correctness Fit = "correctness" // a second run at once would spoil data; the store checks tokens
+	None        Fit = "none"
+)
+
+// judge says what a backend is fit for and why. The first reason counts.
+func judge(b Backend) (Fit, string) {
+	switch {
+	case b.Server.Source == Missing:
+		return None, cmp.Or(b.Why, "its server is missing")
+	case b.Error != "":
+		return None, b.Error
+	case b.Promise(basic) == Failed:
+		return None, "a lock must not fail " + b.firstFailed(basic)
+	case b.Partial != "":
+		return None, b.Partial
+	case len(b.Checks) == 0:
+		return None, "nothing was checked"
+	case b.OneProcess:
+		return Efficiency, "one process only: every other process has locks of its own"
+	}
+	for _, need := range []string{"fencing", "durable"} {
+		if why := b.lacks(need); why != "" {
+			return Efficiency, why
+		}
+	}
+	return Correctness, "tokens rise and outlive a restart: have the store of the data refuse old ones"
+}
+
+// lacks says why a promise does not stand; nothing if it was proved.
+func (b Backend) lacks(promise string) string {
+	switch b.Promise(promise) {
+	case Proved:
+		return ""
+	case Failed:
+		return promise + " failed: " + b.firstFailed(promise)
+	case Unproven:
+		return promise + " is promised but unproven" + b.firstOpen(promise)
+	default:
+		return "no promise of " + promise + colon(b.NotPromised[promise])
+	}
+}
+
+func (b Backend) firstFailed(promise string) string {
+	for _, c := range b.Checks {
+		if c.Promise == promise && c.Status == conformance.Failed {
+			return c.ID
+		}
+	}
+	return promise
+}
+
+func (b Backend) firstOpen(promise string) string {
+	for _, c := range b.Checks {
+		if c.Promise == promise && (c.Status == conformance.Unproven || c.Status == conformance.Waived) {
+			return fmt.Sprintf(": %s is %s", c.ID, c.Status)
+		}
+	}
+	return ""
+}
+
+func colon(why string) string {
+	if why == "" {
+		return ""
+	}
+	return ": " + why
+}
