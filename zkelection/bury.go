@@ -83,7 +83,7 @@ const (
 
 func (d *Driver) removeUntilClear(name, owner string) error {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		err := d.fault(d.remove(name, owner))
+		err := d.classify(d.remove(name, owner))
 		if !errors.Is(err, drivers.ErrUnavailable) {
 			return err
 		}

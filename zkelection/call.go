@@ -66,10 +66,15 @@ func isUnimplemented(err error) bool {
 
 // fault makes the error of the contract out of the client's.
 func (d *Driver) fault(err error) error {
+	if err != nil && d.isClosed() {
+		return drivers.ErrClosed
+	}
+	return d.classify(err)
+}
+
+func (d *Driver) classify(err error) error {
 	var config *drivers.ConfigError
 	switch {
-	case d.ctx.Err() != nil && err != nil:
-		return drivers.ErrClosed
 	case err == nil, errors.As(err, &config), isContracts(err):
 		return err
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

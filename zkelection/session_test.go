@@ -142,6 +142,18 @@ func TestGrantThatIsNotRenewedEnds(t *testing.T) {
 	mustBe(t, err, drivers.ErrLost)
 }
 
+func TestNoRenewalAfterTheHoldersTime(t *testing.T) {
+	t.Parallel()
+	d, _ := openThrough(t, 400*time.Millisecond)
+	r := request("name")
+	r.TTL = 100 * time.Millisecond
+	g, err := d.TryAcquire(within(t), r)
+	must(t, err)
+	time.Sleep(time.Until(g.Since.Add(g.TTL - g.Margin)))
+	_, err = d.Renew(within(t), g)
+	mustBe(t, err, drivers.ErrLost)
+}
+
 func TestCloseLeavesNothing(t *testing.T) {
 	conn := eye(t)
 	children(t, conn, "name") // it is connected

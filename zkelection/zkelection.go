@@ -251,7 +251,7 @@ func (d *Driver) vet(ctx context.Context, r drivers.Request) error {
 }
 
 func (d *Driver) ready(ctx context.Context) error {
-	if d.ctx.Err() != nil {
+	if d.isClosed() {
 		return drivers.ErrClosed
 	}
 	return ctx.Err()
@@ -286,7 +286,7 @@ func (d *Driver) insist(ctx context.Context, p *place) error {
 	if err != nil {
 		return err
 	}
-	if err := burial.wait(ctx); err != nil {
+	if err := burial.wait(ctx); err != nil && !errors.Is(err, drivers.ErrLost) {
 		return err
 	}
 	return d.heldBy(ctx, q.nodes[0])
@@ -308,7 +308,7 @@ func (d *Driver) grant(p *place) (drivers.Grant, error) {
 	ttl := p.session.timeout()
 	return drivers.Grant{
 		Name: p.name, Owner: p.owner, Token: drivers.Token(p.zxid),
-		TTL: ttl, Margin: ttl / 4, Since: p.since, State: p,
+		TTL: ttl, Margin: margin(ttl), Since: p.since, State: p,
 	}, nil
 }
 
@@ -335,52 +335,16 @@ func (d *Driver) Renew(ctx context.Context, g drivers.Grant) (time.Duration, err
 		return 0, d.fault(err)
 	}
 	// In a new session the node of the last one may be seen for a moment more.
-	return p.session.timeout(), d.lostAlready(p, sent)
-}
-
-func (d *Driver) placeOf(g drivers.Grant) *place {
-	if p, ok := g.State.(*place); ok {
-		return p
+	if err := d.lostAlready(p, sent); err != nil {
+		return 0, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.places[g.Owner]
-}
-
-// lostAlready returns why the place can't be renewed, or else takes note that
-// it was, if renewed is not zero.
-func (d *Driver) lostAlready(p *place, renewed time.Time) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case p.session != d.dialer.session():
-		return drivers.Lost(drivers.SessionEnded, nil)
-	case p.over != "":
-		return drivers.Lost(p.over, nil)
-	case !renewed.IsZero():
-		p.renewed = renewed
-	}
-	return nil
-}
-
-// end makes sure that no renewal of the place succeeds any more.
-func (d *Driver) end(p *place, why drivers.Reason) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.endLocked(p, why)
-}
-
-func (d *Driver) endLocked(p *place, why drivers.Reason) {
-	p.over = cmp.Or(p.over, why)
-	if d.places[p.owner] == p {
-		delete(d.places, p.owner)
-	}
+	return p.session.timeout(), nil
 }
 
 // Release deletes the node of the grant. If the outcome is not clear by the
 // end of ctx the driver goes on with it.
 func (d *Driver) Release(ctx context.Context, g drivers.Grant) error {
-	if d.ctx.Err() != nil {
+	if d.isClosed() {
 		return drivers.ErrClosed
 	}
 	p := d.placeOf(g)
@@ -409,74 +373,4 @@ func (d *Driver) releaseUnclear(ctx context.Context, p *place) error {
 		return nil
 	}
 	return err
-}
-
-// Close removes the grants that are still held, and the session if the driver
-// made it. It waits for its background work, at most some seconds.
-func (d *Driver) Close() error {
-	if !d.beginClose() {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
-	defer cancel()
-	if d.ownsConn {
-		closeConn(ctx, d.conn, d.dialer)
-	} else {
-		d.awaitBurials(ctx)
-	}
-	d.stop()
-	d.awaitWork(ctx)
-	return nil
-}
-
-// beginClose returns false if Close was called before.
-func (d *Driver) beginClose() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return false
-	}
-	for owner, p := range d.places {
-		d.endLocked(p, drivers.SessionEnded)
-		if !d.ownsConn { // else the end of the session does it
-			d.buryLocked(p.name, owner)
-		}
-	}
-	for owner, f := range d.flights {
-		if !d.ownsConn {
-			d.buryLocked(f.name, owner)
-		}
-	}
-	d.closed = true
-	return true
-}
-
-func (d *Driver) awaitBurials(ctx context.Context) {
-	d.mu.Lock()
-	burials := make([]*burial, 0, len(d.burials))
-	for _, b := range d.burials {
-		burials = append(burials, b)
-	}
-	d.mu.Unlock()
-	for _, b := range burials {
-		_ = b.wait(ctx)
-	}
-}
-
-func (d *Driver) awaitWork(ctx context.Context) {
-	done := make(chan struct{})
-	go func() {
-		d.work.Wait()
-		close(done)
-	}()
-	_ = await(ctx, done)
-}
-
-// closeConn ends the session, and the socket if no server answers in time.
-func closeConn(ctx context.Context, conn *zk.Conn, dialer *Dialer) {
-	_ = run(ctx, func() error {
-		conn.Close()
-		return nil
-	})
-	dialer.cut()
 }
