@@ -77,6 +77,15 @@
 //
 // An operator deletes a node: the next renewal says so.
 //
+// A server stops without closing its connections: the driver goes to another
+// one after half the session's time. No server can be reached: after the first
+// round of all the client library pauses for a second between rounds, which is
+// much for a session of a few seconds.
+//
+// A release is sent through another driver than the acquire: it removes what it
+// finds, but can't stop a request of the other session that is still on its
+// way.
+//
 // # Cost
 //
 // One session and one connection for each driver. An acquire that need not
