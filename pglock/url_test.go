@@ -2,6 +2,7 @@ package pglock_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"net"
@@ -190,11 +191,12 @@ func TestAForeignTableIsRefused(t *testing.T) {
 func TestAUserWithoutRightsIsRefused(t *testing.T) {
 	openURL(t, rawURL(t, server(t)))
 	conn := client(t, server(t))
-	if _, err := conn.Exec(t.Context(), "CREATE ROLE nobody LOGIN"); err != nil {
+	nobody := "nobody" + strings.ToLower(rand.Text())
+	if _, err := conn.Exec(t.Context(), "CREATE ROLE "+nobody+" LOGIN"); err != nil {
 		t.Fatal(err)
 	}
 	for _, mode := range bothModes {
-		refused(t, strings.Replace(rawURL(t, server(t), mode), "//lockkit@", "//nobody@", 1), "user")
+		refused(t, strings.Replace(rawURL(t, server(t), mode), "//lockkit@", "//"+nobody+"@", 1), "user")
 	}
 }
 

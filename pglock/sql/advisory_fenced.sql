@@ -9,7 +9,7 @@ WITH asked AS MATERIALIZED (
 	WHERE l.name = $1
 ), raised AS (
 	UPDATE lockkit_lock AS l
-	SET token = l.token + 1, owner = $2, note = $3, pid = pg_backend_pid()
+	SET token = l.token + 1, owner = $2, note = $3, pid = pg_backend_pid(), expires = NULL
 	FROM asked
 	WHERE l.id = asked.id AND asked.locked
 	RETURNING l.token

@@ -9,7 +9,7 @@ WITH granted AS (
 		expires = clock_timestamp() + $4::float8 * interval '1 microsecond',
 		dead = CASE WHEN l.dead_until < clock_timestamp() THEN '{}' ELSE l.dead END
 	WHERE l.name = $1 AND l.mode = 'cas'
-		AND (l.owner IS NULL OR l.expires <= clock_timestamp())
+		AND (l.owner IS NULL OR l.expires IS NULL OR l.expires <= clock_timestamp())
 		AND $2::text <> ALL (l.dead)
 	RETURNING l.token
 )
