@@ -59,16 +59,13 @@ func (n *Node) tlsHint() string {
 	return "; use redis:// if it does not speak TLS"
 }
 
-// contextEnd is ctx.Err, but sees a deadline that is over also before the
-// context's own timer has fired: the connection's fires first at times.
+// contextEnd is ctx.Err. Where the deadline is over it waits for the context
+// to say so: the timer of the connection may have fired a moment before.
 func contextEnd(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-		return context.DeadlineExceeded
+		<-ctx.Done()
 	}
-	return nil
+	return ctx.Err()
 }
 
 func (n *Node) errorf(format string, args ...any) error {

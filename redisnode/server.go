@@ -53,8 +53,8 @@ func (n *Node) Greet(ctx context.Context) (Server, error) {
 	if err := server.Refuse(); err != nil {
 		return Server{}, err
 	}
-	// Nobody holds this name, so nothing changes.
-	if err := n.Renew(ctx, "?", "?", time.Second); err != nil && !errors.Is(err, drivers.ErrLost) {
+	// Nobody is an owner without a name, so nothing changes.
+	if err := n.Renew(ctx, "?", "", time.Second); err != nil && !errors.Is(err, drivers.ErrLost) {
 		return Server{}, err
 	}
 	return server, nil

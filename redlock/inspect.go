@@ -36,7 +36,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (drivers.Holder, erro
 	if err := d.refuse(ctx); err != nil {
 		return drivers.Holder{}, err
 	}
-	votes := d.poll(d.bound(0), func(ctx context.Context, n *node) error { return n.inspect(ctx, name) })
+	votes := d.poll(d.patience(), func(ctx context.Context, n *node) error { return n.inspect(ctx, name) })
 	t, err := d.decide(ctx, votes, (*tally).holderDecided)
 	if err != nil {
 		return drivers.Holder{}, err
@@ -57,7 +57,7 @@ func (d *Driver) Check(ctx context.Context) (drivers.Report, error) {
 	}
 	var mu sync.Mutex
 	servers := make([]redisnode.Server, len(d.nodes))
-	votes := d.poll(time.Second, func(ctx context.Context, n *node) error {
+	votes := d.poll(d.patience(), func(ctx context.Context, n *node) error {
 		server, err := n.server(ctx)
 		mu.Lock()
 		defer mu.Unlock()

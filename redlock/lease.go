@@ -40,6 +40,35 @@ func newLease(r drivers.Request, servers int) *lease {
 	return l
 }
 
+// attempts are the last ones that failed. Package lock releases each of them by
+// name and owner; what is known of it then spares the servers the request, or
+// has it sent after the attempt's own.
+type attempts struct {
+	mu     sync.Mutex
+	leases map[string]*lease
+	owners []string // the oldest first
+}
+
+const maxAttempts = 1000
+
+func (a *attempts) remember(l *lease) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.owners) == maxAttempts {
+		delete(a.leases, a.owners[0])
+		a.owners = a.owners[1:]
+	}
+	a.leases[l.request.Owner] = l
+	a.owners = append(a.owners, l.request.Owner)
+}
+
+func (a *attempts) of(name, owner string) (*lease, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l, known := a.leases[owner]
+	return l, known && l.request.Name == name
+}
+
 // queue takes the next turn on a server: after the one that it returns, until
 // the other is closed.
 func (l *lease) queue(server int) (before <-chan struct{}, ended chan<- struct{}) {

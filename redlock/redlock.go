@@ -13,8 +13,8 @@
 // An odd number of servers, three or more, that know nothing of each other: no
 // replicas, no cluster, no two addresses of one server. A user info before the
 // first host serves all that have none. lock_node_timeout is how long one
-// server is waited for; the default is a tenth of the time to live, within
-// 50 ms and 1 s. [New] takes clients of your own, for TLS and the like.
+// server is waited for that is asked to grant; the default is a tenth of the
+// time to live, within 50 ms and 1 s. [New] takes clients of your own, for TLS and the like.
 //
 // # Promises
 //
@@ -91,8 +91,8 @@ type Options struct {
 	// Prefix begins every key; the default is "lock". It has no braces.
 	Prefix string
 
-	// NodeTimeout is how long one server is waited for. The default is a
-	// tenth of the time to live, within 50 ms and 1 s.
+	// NodeTimeout is how long one server is waited for that is asked to
+	// grant. The default is a tenth of the time to live, within 50 ms and 1 s.
 	NodeTimeout time.Duration
 }
 
@@ -102,6 +102,7 @@ type Driver struct {
 	quorum int
 	opts   Options
 	owned  bool // the clients are the driver's
+	failed attempts
 
 	mu      sync.Mutex
 	closing chan struct{} // closed by Close
@@ -128,6 +129,7 @@ func build(clients []*redis.Client, opts *Options) (*Driver, error) {
 		return nil, err
 	}
 	d := &Driver{quorum: len(clients)/2 + 1, closing: make(chan struct{})}
+	d.failed.leases = map[string]*lease{}
 	if opts != nil {
 		d.opts = *opts
 	}
@@ -182,7 +184,8 @@ func (d *Driver) TryAcquire(ctx context.Context, r drivers.Request) (drivers.Gra
 // giveUp releases what an attempt got or may yet get. It waits for the servers
 // that are known to have granted, unless ctx has ended.
 func (d *Driver) giveUp(ctx context.Context, l *lease, granted []int) {
-	votes := d.send(l, d.all(), d.bound(l.request.TTL), release)
+	votes := d.send(l, d.all(), d.patience(), release)
+	d.failed.remember(l)
 	for range d.nodes {
 		if len(granted) == 0 {
 			return
@@ -207,7 +210,7 @@ func (d *Driver) Renew(ctx context.Context, g drivers.Grant) (time.Duration, err
 	ttl := redisnode.Kept(g.TTL)
 	l := d.leaseOf(g)
 	deadline := time.Now().Add(ttl - drivers.Margin(ttl))
-	t, err := d.decide(ctx, d.send(l, d.all(), d.bound(ttl), renew(ttl)), (*tally).decided)
+	t, err := d.decide(ctx, d.send(l, d.all(), d.patience(), renew(ttl)), (*tally).decided)
 	if err == nil {
 		err = t.verdict()
 	}
@@ -215,7 +218,7 @@ func (d *Driver) Renew(ctx context.Context, g drivers.Grant) (time.Duration, err
 		return 0, err
 	}
 	// The servers whose answer is still out are meant too: this comes after it.
-	d.send(l, t.others(), d.bound(ttl), reseed(ttl, deadline))
+	d.send(l, t.others(), d.patience(), reseed(ttl, deadline))
 	return ttl, nil
 }
 
@@ -228,7 +231,7 @@ func (d *Driver) Release(ctx context.Context, g drivers.Grant) error {
 	if l.done.Load() {
 		return drivers.Lost(drivers.Taken, nil)
 	}
-	t, err := d.decide(ctx, d.send(l, d.all(), d.bound(g.TTL), release), (*tally).decided)
+	t, err := d.decide(ctx, d.send(l, d.all(), d.patience(), release), (*tally).decided)
 	if err != nil {
 		return err
 	}
@@ -253,6 +256,9 @@ func (d *Driver) leaseOf(g drivers.Grant) *lease {
 	if l, ok := g.State.(*lease); ok {
 		return l
 	}
+	if l, ok := d.failed.of(g.Name, g.Owner); ok {
+		return l
+	}
 	l := newLease(drivers.Request{Name: g.Name, Owner: g.Owner, TTL: g.TTL}, len(d.nodes))
 	for i := range l.at {
 		l.at[i].held = true
@@ -260,17 +266,18 @@ func (d *Driver) leaseOf(g drivers.Grant) *lease {
 	return l
 }
 
-// bound is how long one server is waited for.
+// bound is how long one server is waited for that is asked to grant.
 func (d *Driver) bound(ttl time.Duration) time.Duration {
 	if d.opts.NodeTimeout > 0 {
 		return d.opts.NodeTimeout
 	}
 	const least, most = 50 * time.Millisecond, time.Second
-	if ttl <= 0 {
-		return most
-	}
 	return min(max(ttl/10, least), most)
 }
+
+// patience is the bound of all else: there the caller's context ends the
+// waiting, and an answer that comes late is still of use.
+func (d *Driver) patience() time.Duration { return max(d.opts.NodeTimeout, time.Second) }
 
 func (d *Driver) all() []int {
 	all := make([]int, len(d.nodes))

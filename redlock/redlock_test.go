@@ -219,6 +219,25 @@ func TestSplitVoteIsNotHeldAndLeavesNothing(t *testing.T) {
 	}
 }
 
+func TestReleaseOfAFailedAttemptAsksNobody(t *testing.T) {
+	c := start(t, "")
+	for i := range 4 {
+		c.plant(i, "name", "other"+strconv.Itoa(i/2))
+	}
+	r := request("name", long)
+	if _, err := c.driver.TryAcquire(t.Context(), r); !errors.Is(err, drivers.ErrNoQuorum) {
+		t.Fatal(err)
+	}
+	if err := c.driver.Release(t.Context(), drivers.Grant{Name: r.Name, Owner: r.Owner}); !errors.Is(err, drivers.ErrLost) {
+		t.Errorf("got %v, want lost", err)
+	}
+	for i := range c.nodes {
+		if found := c.keys(i, "gone"); len(found) > 0 {
+			t.Errorf("server %d was asked in vain: %q", i, found)
+		}
+	}
+}
+
 func TestHungServerHoldsNothingUp(t *testing.T) {
 	c := start(t, "?lock_node_timeout=20s")
 	c.pause(2)
@@ -239,30 +258,27 @@ func TestHungServerHoldsNothingUp(t *testing.T) {
 
 // A server that stood still executes what was sent before it was given up.
 func TestStragglerLeavesNoOrphan(t *testing.T) {
-	c := start(t, "")
+	c := start(t, "?lock_node_timeout=500ms")
 	for i := range 20 {
 		server := i % len(c.nodes)
 		c.pause(server)
-		g := c.acquire(request("name", 500*time.Millisecond))
-		if i%2 == 0 {
-			time.Sleep(60 * time.Millisecond) // the server is given up before it goes on
+		g := c.acquire(request("name", long))
+		if i%7 == 0 {
+			time.Sleep(600 * time.Millisecond) // the server is given up before it goes on
 		}
 		c.release(g)
 		c.resume(server)
-		// Within less than a time to live of the hold, which would hide it.
 		eventually(t, "no hold is left", func() bool { return c.holds() == 0 })
 	}
 }
 
-func TestOrphanOfAHungServerIsEndedWhenItGoesOn(t *testing.T) {
-	c := start(t, "?lock_node_timeout=50ms")
+func TestHungServerIsToldOfTheReleaseWhenItGoesOn(t *testing.T) {
+	c := start(t, "?lock_node_timeout=500ms")
 	c.pause(0)
-	g := c.acquire(request("name", long))
-	c.release(g)
-	time.Sleep(300 * time.Millisecond) // so that it is given up
+	c.release(c.acquire(request("name", long)))
+	time.Sleep(1700 * time.Millisecond) // both requests are given up
 	c.resume(0)
-	// The hold would last a minute.
-	eventually(t, "the server was told", func() bool { return len(c.keys(0, "hold")) == 0 && len(c.keys(0, "gone")) == 1 })
+	eventually(t, "it was told", func() bool { return len(c.keys(0, "hold")) == 0 && len(c.keys(0, "gone")) == 1 })
 }
 
 func TestReleasesLeaveNoKey(t *testing.T) {
@@ -500,8 +516,8 @@ func TestCancelEndsACallThatHangs(t *testing.T) {
 }
 
 func TestCloseLeavesNoHoldAndNoConnection(t *testing.T) {
-	c := start(t, "?lock_node_timeout=100ms")
-	d := c.open("?lock_node_timeout=100ms")
+	c := start(t, "?lock_node_timeout=500ms")
+	d := c.open("?lock_node_timeout=500ms")
 	connections := func(server int) int {
 		return len(strings.Split(c.clients[server].ClientList(context.Background()).Val(), "\n"))
 	}

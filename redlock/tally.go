@@ -59,7 +59,7 @@ func (t *tally) add(v vote) {
 	case errors.As(v.err, &held):
 		t.no++
 		t.holders[held.Holder.Owner] = append(t.holders[held.Holder.Owner], held.Holder)
-	case errors.Is(v.err, drivers.ErrLost), errors.Is(v.err, drivers.ErrNotHeld):
+	case errors.Is(v.err, drivers.ErrLost), errors.Is(v.err, drivers.ErrNotHeld), errors.Is(v.err, drivers.ErrReleased):
 		t.no++
 	default:
 		t.silent++
