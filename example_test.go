@@ -41,17 +41,22 @@ func ExampleTryDo() {
 		return
 	}
 	defer b.Close()
-	job := b.Lock("cleanup", nil)
+	other, err := b.Lock("cleanup", nil).Acquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer other.Release(ctx)
 
-	err = lock.Do(ctx, job, func(ctx context.Context) error {
-		second := lock.TryDo(ctx, job, func(context.Context) error { return nil })
-		fmt.Println("busy:", errors.Is(second, lock.ErrHeld))
+	err = lock.TryDo(ctx, b.Lock("cleanup", nil), func(ctx context.Context) error {
+		fmt.Println("cleaning up")
 		return nil
 	})
-	fmt.Println("done:", err)
+	if errors.Is(err, lock.ErrHeld) {
+		fmt.Println("another machine is at it")
+	}
 	// Output:
-	// busy: true
-	// done: <nil>
+	// another machine is at it
 }
 
 // An account refuses whoever comes with an older token than it has seen.
