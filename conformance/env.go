@@ -225,6 +225,11 @@ func (h *hold) release(ctx context.Context) error {
 // owner before the former holder's time would have been over: freed, and not
 // expired.
 func (h *hold) goesTo(ctx context.Context, d drivers.Driver) (*hold, error) {
+	return h.goesToWithin(ctx, d, 5*time.Millisecond)
+}
+
+// goesToWithin is goesTo with the pause between attempts.
+func (h *hold) goesToWithin(ctx context.Context, d drivers.Driver, every time.Duration) (*hold, error) {
 	limit := h.validUntil()
 	if soon := time.Now().Add(5 * time.Second); soon.Before(limit) {
 		limit = soon
@@ -240,7 +245,7 @@ func (h *hold) goesTo(ctx context.Context, d drivers.Driver) (*hold, error) {
 		if err == nil || !isHeld(err) {
 			return next, err
 		}
-		pause(ctx, 5*time.Millisecond)
+		pause(ctx, every)
 	}
 }
 
