@@ -2,8 +2,10 @@ package etcdlease
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -31,11 +33,12 @@ type beat struct {
 	stream pb.Lease_LeaseKeepAliveClient // nil until the first use
 }
 
-// once begins the time of a lease anew, or tells that there is no such lease.
-func (b *beats) once(ctx context.Context, id clientv3.LeaseID) error {
+// once begins the time of a lease anew and returns it, or tells that there is no
+// such lease.
+func (b *beats) once(ctx context.Context, id clientv3.LeaseID) (time.Duration, error) {
 	s := b.take()
 	stop := context.AfterFunc(ctx, s.cancel)
-	ttl, err := s.send(b.client, id)
+	seconds, err := s.send(b.client, id)
 	if !stop() || err != nil {
 		s.cancel()
 	} else {
@@ -44,14 +47,14 @@ func (b *beats) once(ctx context.Context, id clientv3.LeaseID) error {
 	switch {
 	case err != nil:
 		b.drop() // of the same connection, perhaps
-		return clientv3.ContextError(ctx, err)
-	case ttl <= 0:
-		return rpctypes.ErrLeaseNotFound
+		return 0, clientv3.ContextError(ctx, err)
+	case seconds <= 0:
+		return 0, rpctypes.ErrLeaseNotFound
 	}
-	return nil
+	return time.Duration(seconds) * time.Second, nil
 }
 
-func (s *beat) send(client pb.LeaseClient, id clientv3.LeaseID) (ttl int64, err error) {
+func (s *beat) send(client pb.LeaseClient, id clientv3.LeaseID) (seconds int64, err error) {
 	if s.stream == nil {
 		// A member without a leader ends the stream instead of keeping silent.
 		if s.stream, err = client.LeaseKeepAlive(clientv3.WithRequireLeader(s.ctx)); err != nil {
@@ -59,7 +62,7 @@ func (s *beat) send(client pb.LeaseClient, id clientv3.LeaseID) (ttl int64, err 
 		}
 	}
 	// What is wrong with a stream that can't be sent on is told by Recv.
-	if err := s.stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil && err != io.EOF {
+	if err := s.stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil && !errors.Is(err, io.EOF) {
 		return 0, err
 	}
 	resp, err := s.stream.Recv()

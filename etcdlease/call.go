@@ -182,7 +182,7 @@ func (c cluster) errorf(format string, args ...any) error {
 // be taken for that of the caller's context.
 func plain(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || code(err) == codes.DeadlineExceeded {
-		return fmt.Errorf("no answer within %v", requestBound)
+		return errors.New("no answer in time")
 	}
 	return err
 }

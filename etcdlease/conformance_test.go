@@ -3,7 +3,6 @@ package etcdlease_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/lockkit/lock/conformance"
 	"github.com/lockkit/lock/conformance/servers"
@@ -16,7 +15,6 @@ func TestConformance(t *testing.T) {
 	c := servers.For(t, servers.Etcd, servers.Options{})
 	conformance.Run(t, conformance.Config{
 		Name:    "etcd " + c.Source.Version,
-		TTL:     time.Second,
 		Open:    func(ctx context.Context) (drivers.Driver, error) { return tryOpen(ctx, c.URL()) },
 		Restart: c.Nodes[0].Restart,
 	})

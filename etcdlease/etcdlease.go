@@ -188,7 +188,7 @@ type hold struct {
 
 // TryAcquire implements drivers.Driver.
 func (d *Driver) TryAcquire(ctx context.Context, r drivers.Request) (drivers.Grant, error) {
-	if err := d.begin(r); err != nil {
+	if err := d.begin(ctx, r); err != nil {
 		return drivers.Grant{}, err
 	}
 	defer d.calls.Done()
@@ -238,7 +238,8 @@ func (d *Driver) place(ctx context.Context, r drivers.Request, put putter) (*lea
 			d.abandon(l)
 			return nil, place{}, err
 		}
-		// Nothing was put. The rest of the stock may have ended with it.
+		// The lease has ended, and what was put on it with it. The rest of the
+		// stock may have ended, too.
 		d.leases.forget(l.class)
 		if trial == maxLeaseTrials {
 			return nil, place{}, errLeaseEnded
@@ -249,13 +250,13 @@ func (d *Driver) place(ctx context.Context, r drivers.Request, put putter) (*lea
 // putOn puts the key, and renews a lease that is not quite new at the same time,
 // so that the grant has its time before it.
 func (d *Driver) putOn(ctx context.Context, l *lease, r drivers.Request, put putter) (place, error) {
-	ctx, cancel := context.WithTimeout(ctx, min(requestBound, l.ttl))
+	ctx, cancel := context.WithTimeout(ctx, requestBound)
 	defer cancel()
 	renewed := d.leases.freshen(ctx, l)
 	p, tries, err := insist(ctx, d.client, func(ctx context.Context) (place, error) { return put(ctx, l, r) })
 	p.repeated = tries > 1
 	if ended := <-renewed; err == nil && errors.Is(ended, rpctypes.ErrLeaseNotFound) {
-		return place{}, errLeaseEnded
+		err = ended
 	}
 	return p, err
 }
@@ -292,8 +293,13 @@ func (d *Driver) renew(ctx context.Context, g drivers.Grant) (time.Duration, err
 			return 0, err
 		}
 	}
+	var kept time.Duration
 	renewed := make(chan error, 1)
-	go func() { renewed <- d.leases.renew(ctx, h.lease) }()
+	go func() {
+		ttl, err := d.leases.renew(ctx, h.lease)
+		kept = ttl
+		renewed <- err
+	}()
 	now, err := d.find(ctx, g)
 	switch ended := <-renewed; {
 	case errors.Is(ended, rpctypes.ErrLeaseNotFound):
@@ -305,7 +311,7 @@ func (d *Driver) renew(ctx context.Context, g drivers.Grant) (time.Duration, err
 	case ended != nil:
 		return 0, ended
 	}
-	return h.lease.ttl, nil
+	return kept, nil
 }
 
 // Release implements drivers.Driver.
@@ -321,7 +327,7 @@ func (d *Driver) Release(ctx context.Context, g drivers.Grant) error {
 	case !ok:
 		return d.explain(ctx, d.bury(bounded, g))
 	case h.repeated:
-		d.abandon(h.lease)
+		defer d.abandon(h.lease) // not before: the key would go with it and seem lost
 		return d.explain(ctx, d.bury(bounded, g))
 	}
 	return d.explain(ctx, d.remove(bounded, g, h))
@@ -377,11 +383,17 @@ func (d *Driver) settle(ctx context.Context) {
 }
 
 // begin enters a call that acquires.
-func (d *Driver) begin(r drivers.Request) error {
+func (d *Driver) begin(ctx context.Context, r drivers.Request) error {
 	if err := drivers.CheckName(r.Name); err != nil {
 		return err
 	}
+	if err := checkOwner(r.Owner); err != nil {
+		return err
+	}
 	if err := drivers.CheckTTL(r.TTL, 1, drivers.MaxTTL); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
 		return err
 	}
 	return d.enter()

@@ -41,6 +41,15 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
+// checkOwner keeps owner and note of a value apart.
+func checkOwner(owner string) error {
+	bad := func(r rune) bool { return r <= ' ' || r >= 0x7f }
+	if owner == "" || len(owner) > 64 || strings.ContainsFunc(owner, bad) {
+		return &drivers.ConfigError{Key: "owner", Value: owner, Problem: "is not an owner", Fix: "use 1 to 64 letters and digits"}
+	}
+	return nil
+}
+
 // value is what an entry holds; neither owner nor note has line breaks.
 func value(r drivers.Request) string { return r.Owner + "\n" + r.Note }
 
@@ -67,7 +76,7 @@ func (p place) refusal() error {
 var (
 	errKeyGone    = errors.New("the key is gone")
 	errBuried     = errors.New("the request was released before it arrived")
-	errLeaseEnded = errors.New("the etcd lease ended while it was used")
+	errLeaseEnded = errors.New("etcd leases end before they can be used")
 )
 
 func absent(key string) clientv3.Cmp {

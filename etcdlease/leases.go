@@ -57,7 +57,7 @@ type stock struct {
 	beats  beats
 
 	mu   sync.Mutex
-	idle map[time.Duration][]*lease // by class; the last one was used last
+	idle map[time.Duration][]*lease // by class, the last one was used last; nil at the end
 
 	graves  sync.Mutex
 	forDead *lease
@@ -140,7 +140,7 @@ func (s *stock) pop(class time.Duration) *lease {
 func (s *stock) put(l *lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.life.Err() == nil && len(s.idle[l.class]) < stockSize {
+	if s.idle != nil && len(s.idle[l.class]) < stockSize {
 		s.idle[l.class] = append(s.idle[l.class], l)
 	}
 }
@@ -151,28 +151,31 @@ func (s *stock) forget(class time.Duration) {
 	delete(s.idle, class)
 }
 
-// freshen renews a lease if more than a quarter of its time is over, in the
-// background.
+// freshen renews a lease in the background, if more than a quarter of its time
+// is over.
 func (s *stock) freshen(ctx context.Context, l *lease) <-chan error {
 	done := make(chan error, 1)
 	if l.age() < l.ttl/4 {
 		close(done)
 		return done
 	}
-	go func() { done <- s.renew(ctx, l) }()
+	go func() {
+		_, err := s.renew(ctx, l)
+		done <- err
+	}()
 	return done
 }
 
-// renew begins the time of a lease anew.
-func (s *stock) renew(ctx context.Context, l *lease) error {
+// renew begins the time of a lease anew and returns it.
+func (s *stock) renew(ctx context.Context, l *lease) (time.Duration, error) {
 	sent := time.Now()
-	_, _, err := insist(ctx, s.client, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.beats.once(ctx, l.id)
+	ttl, _, err := insist(ctx, s.client, func(ctx context.Context) (time.Duration, error) {
+		return s.beats.once(ctx, l.id)
 	})
 	if err == nil {
 		l.prove(sent)
 	}
-	return err
+	return ttl, err
 }
 
 // revoke ends a lease, and with it whatever hangs on it or is still to come.
@@ -205,6 +208,7 @@ func (s *stock) revokeAll(ctx context.Context) {
 	all.Wait()
 }
 
+// empty takes all idle leases; none is put back any more.
 func (s *stock) empty() []*lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,7 +216,7 @@ func (s *stock) empty() []*lease {
 	for _, idle := range s.idle {
 		all = append(all, idle...)
 	}
-	clear(s.idle)
+	s.idle = nil
 	return all
 }
 

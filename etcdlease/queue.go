@@ -23,7 +23,7 @@ var (
 
 // Acquire implements drivers.Waiter.
 func (d *Driver) Acquire(ctx context.Context, r drivers.Request) (drivers.Grant, error) {
-	if err := d.begin(r); err != nil {
+	if err := d.begin(ctx, r); err != nil {
 		return drivers.Grant{}, err
 	}
 	defer d.calls.Done()
@@ -84,7 +84,7 @@ func (w *waiter) outwait(ctx context.Context, ahead *mvccpb.KeyValue) (*mvccpb.K
 	if poll <= 0 {
 		poll = defaultPoll
 	}
-	hints := w.watch(ctx, string(ahead.Key), poll)
+	hints := w.watch(ctx, string(ahead.Key))
 	timer := time.NewTicker(poll)
 	defer timer.Stop()
 	for {
@@ -110,7 +110,7 @@ func (w *waiter) outwait(ctx context.Context, ahead *mvccpb.KeyValue) (*mvccpb.K
 // watch hints when the watch of a key has begun, for the key may have gone
 // before, and when the key goes. It watches from the present revision on: etcd
 // serves a watch of past ones only every 100 ms.
-func (d *Driver) watch(ctx context.Context, key string, pause time.Duration) <-chan struct{} {
+func (d *Driver) watch(ctx context.Context, key string) <-chan struct{} {
 	hints := make(chan struct{}, 1)
 	d.calls.Go(func() {
 		for ctx.Err() == nil {
@@ -124,7 +124,7 @@ func (d *Driver) watch(ctx context.Context, key string, pause time.Duration) <-c
 			// The watch was cancelled; until there is a new one, polls must do.
 			select {
 			case <-ctx.Done():
-			case <-time.After(pause):
+			case <-time.After(defaultPoll):
 			}
 		}
 	})
@@ -153,10 +153,11 @@ func (s *stock) keep(ctx context.Context, l *lease) <-chan error {
 	return died
 }
 
+// keepOnce gives a slow server all the time that the lease has left.
 func (s *stock) keepOnce(ctx context.Context, l *lease) error {
-	ctx, cancel := context.WithTimeout(ctx, l.ttl/3)
+	ctx, cancel := context.WithTimeout(ctx, l.ttl-l.age())
 	defer cancel()
-	err := s.renew(ctx, l)
+	_, err := s.renew(ctx, l)
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return errPlaceLost
