@@ -52,7 +52,9 @@ func (c *comparison) run(ctx context.Context) (report.Report, error) {
 	}
 	c.start(ctx)
 	c.measure(ctx)
-	c.verify(ctx)
+	if ctx.Err() == nil {
+		c.verify(ctx)
+	}
 	return c.report(ctx), nil
 }
 
@@ -82,6 +84,9 @@ func each(jobs []*job, n int, f func(*job)) {
 func (c *comparison) report(ctx context.Context) report.Report {
 	var rows []report.Backend
 	for _, j := range c.jobs {
+		if ctx.Err() != nil && len(j.row.Checks) == 0 && j.row.Server.Source != report.Missing {
+			j.row.Partial = "interrupted before its checks"
+		}
 		rows = append(rows, j.row)
 	}
 	r := report.New(rows)
@@ -162,6 +167,7 @@ func (j *job) couldNot(ctx context.Context, err error) {
 	var missing *servers.MissingError
 	switch {
 	case ctx.Err() != nil:
+		j.row.Server = report.Server{Product: string(j.backend.Product), Source: report.Started}
 		j.row.Partial = errInterrupted.Error()
 	case errors.As(err, &missing):
 		j.row.Server = report.Server{Product: string(missing.Product), Source: report.Missing}

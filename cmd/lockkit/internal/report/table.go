@@ -167,7 +167,7 @@ func length(s string) int { return utf8.RuneCountInString(s) }
 func (p *page) row(b Backend) []cell {
 	line := []cell{{text: b.Name}, {text: p.symbol(server(b))}}
 	for _, name := range PromiseNames() {
-		line = append(line, p.state(b.Promise(name), len(b.Checks) > 0))
+		line = append(line, p.state(b, name))
 	}
 	for _, s := range []conformance.Status{conformance.Passed, conformance.Failed, conformance.Waived, conformance.Unproven} {
 		line = append(line, p.count(b, s))
@@ -186,6 +186,8 @@ func server(b Backend) string {
 		return "missing"
 	case b.Error != "":
 		return "not usable"
+	case s.Version == "" && len(b.Checks) == 0:
+		return ""
 	}
 	text := s.Version
 	if !strings.HasPrefix(b.Name, s.Product) {
@@ -200,13 +202,17 @@ func server(b Backend) string {
 	return text
 }
 
-func (p *page) state(s State, looked bool) cell {
-	switch {
-	case s == Proved:
+// state and count leave the cell empty where nothing was checked.
+func (p *page) state(b Backend, promise string) cell {
+	if len(b.Checks) == 0 {
+		return cell{}
+	}
+	switch b.Promise(promise) {
+	case Proved:
 		return cell{p.symbol("✓"), green}
-	case s == Failed:
+	case Failed:
 		return cell{p.symbol("✗"), red}
-	case s == Unproven && looked:
+	case Unproven:
 		return cell{text: "?"}
 	default:
 		return cell{text: p.symbol("–")}
@@ -217,17 +223,17 @@ func (p *page) count(b Backend, s conformance.Status) cell {
 	n := b.Count(s)
 	switch {
 	case len(b.Checks) == 0:
-		return cell{text: p.symbol("–")}
+		return cell{}
 	case n > 0 && s == conformance.Failed:
 		return cell{fmt.Sprint(n), red}
 	}
 	return cell{text: fmt.Sprint(n)}
 }
 
-// pair writes two measured times; nothing measured is a dash.
+// pair writes two measured times, or nothing if there are none.
 func pair(a, b time.Duration, write func(time.Duration) string) string {
 	if a == 0 && b == 0 {
-		return "–"
+		return ""
 	}
 	return write(a) + "/" + write(b)
 }
