@@ -72,13 +72,12 @@ func newContest(name string) *contest {
 func (c *contest) run(ctx context.Context) error {
 	end := time.Now().Add(c.bound)
 	err := together(c.workers, func(i int) error { return c.work(ctx, i, end) })
-	if err != nil {
-		return err
-	}
-	if v := Overlaps(c.rec.History()); len(v) > 0 {
-		return violated(v)
-	}
+	v := Overlaps(c.rec.History())
 	switch {
+	case len(v) > 0:
+		return violated(v) // says more than the errors that came of it
+	case err != nil:
+		return err
 	case c.crash > 0 && c.crashed.Load() == 0:
 		return tooSlow("the name was held %d times in %v and no holder vanished", c.granted.Load(), c.bound)
 	case c.crash > 0 && c.revived.Load() == 0:

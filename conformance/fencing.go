@@ -278,7 +278,7 @@ func (t *tokens) riseAgain(ctx context.Context, e *env, name string) error {
 		case ctx.Err() != nil:
 			return fmt.Errorf("the name was not granted again after the restart: %w", err)
 		}
-		pause(ctx, 50*time.Millisecond)
+		pause(ctx, max(50*time.Millisecond, e.ttl/4))
 	}
 }
 

@@ -8,6 +8,9 @@ import (
 	"github.com/lockkit/lock/conformance"
 )
 
+// No flaw.
+const sessions flaw = "grants live as long as their client's session"
+
 // The flaws, each with the check that must see it.
 const (
 	everyoneHolds       flaw = "everyone holds it"
@@ -184,6 +187,18 @@ func mustHaveFailed(t *testing.T, res conformance.Result) {
 
 func TestTheFlawlessToyPassesEveryCheck(t *testing.T) {
 	for _, res := range conformance.Verify(t.Context(), toyConfig(newService(""))) {
+		if res.Status != conformance.Passed {
+			t.Errorf("%s %s: %s", res.ID, res.Status, res.Why)
+		}
+	}
+}
+
+// As with ZooKeeper, a grant of which the service hears nothing is kept while it
+// hears of the client.
+func TestGrantsThatHangOnASessionAreCheckedBySilence(t *testing.T) {
+	c := toyConfig(newService(sessions))
+	c.Silence = silence
+	for _, res := range conformance.Verify(t.Context(), c) {
 		if res.Status != conformance.Passed {
 			t.Errorf("%s %s: %s", res.ID, res.Status, res.Why)
 		}

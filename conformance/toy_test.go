@@ -43,6 +43,7 @@ type ticket struct {
 type client struct {
 	*service
 	id     int
+	silent bool // cut off, see sessions
 	closed chan struct{}
 	once   sync.Once
 }
@@ -67,6 +68,23 @@ func (s *service) restart(context.Context) error {
 		s.token = 0
 	}
 	return nil
+}
+
+// silence cuts a client of a service with sessions off. When it is back, what
+// it held has ended if its time was over.
+func silence(d drivers.Driver) (undo func(), err error) {
+	c := d.(*client)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.silent = true
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for key := range c.slots {
+			c.slot(key)
+		}
+		c.silent = false
+	}, nil
 }
 
 func (c *client) Guarantees() drivers.Guarantee {
@@ -153,6 +171,8 @@ func (s *service) ended(sl *slot) bool {
 		return false
 	case clampsTTL:
 		return time.Until(sl.until) < 100*time.Millisecond
+	case sessions:
+		return time.Now().After(sl.until) && (sl.by.silent || sl.by.isClosed())
 	case outlivesClose:
 		return time.Now().After(sl.until) && !sl.by.isClosed()
 	}

@@ -62,7 +62,7 @@ func (h *hold) confirm(ctx context.Context) error {
 	ttl, err := h.d.Renew(ctx, h.g)
 	if err != nil {
 		h.e.reclaim(ctx, h.d, drivers.Request{Name: h.g.Name, Owner: h.g.Owner})
-		return fmt.Errorf("Renew of a grant that was just pushed: %w", err)
+		return unless(fmt.Errorf("Renew of a grant that was just pushed: %w", err))
 	}
 	h.ttl, h.from, h.told = ttl, sent, time.Now()
 	return nil
