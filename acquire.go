@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -133,7 +134,7 @@ func (s *spec) attempt(ctx context.Context, ask func(context.Context, drivers.Re
 	began := s.b.clock.instant()
 	g, err := ask(ctx, r)
 	if definite(err) {
-		return nil, explain(err)
+		return nil, s.explain(err)
 	}
 	if err == nil {
 		var l *lease
@@ -143,6 +144,17 @@ func (s *spec) attempt(ctx context.Context, ask func(context.Context, drivers.Re
 	}
 	s.b.reclaim(drivers.Grant{Name: r.Name, Owner: r.Owner, TTL: r.TTL, State: g.State})
 	return nil, err
+}
+
+// explain reads the holder of a *HeldError, for people.
+func (s *spec) explain(err error) error {
+	var held *drivers.HeldError
+	if !errors.As(err, &held) {
+		return err
+	}
+	h := s.b.readHolder(held.Holder)
+	h.Remaining = cmp.Or(h.Remaining, held.Remaining)
+	return &HeldError{Holder: h, Remaining: h.Remaining}
 }
 
 // definite reports whether a driver's error says that nothing was granted.
@@ -219,8 +231,5 @@ func (s *spec) inspect(ctx context.Context) (Holder, error) {
 		return Holder{}, s.b.failed("inspect", s.name, errors.ErrUnsupported)
 	}
 	h, err := i.Inspect(ctx, s.name)
-	if h.Token > 0 {
-		h.Token += s.b.opts.TokenBase
-	}
-	return readHolder(h), s.b.failed("inspect", s.name, err)
+	return s.b.readHolder(h), s.b.failed("inspect", s.name, err)
 }

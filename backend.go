@@ -143,8 +143,9 @@ func (b *Backend) FencedLock(name string, opts *LockOptions) (FencedLock, error)
 	if s.err != nil {
 		return nil, b.failed("fenced lock", name, s.err)
 	}
-	if err := b.unmet(context.Background(), Fencing); err != nil {
-		return nil, b.failed("fenced lock", name, err)
+	if have := b.Guarantees(); !have.Has(Fencing) {
+		unmet := &UnmetError{Scheme: b.scheme, Want: Fencing, Have: have, Why: []string{"Backend.Check tells why"}}
+		return nil, b.failed("fenced lock", name, unmet)
 	}
 	return handle[Fenced]{s}, nil
 }
@@ -261,12 +262,6 @@ func (b *Backend) leaseGone(l *lease) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.leases, l.grant.Owner)
-}
-
-func (b *Backend) leaseEnded(l *lease, err error) {
-	b.leaseGone(l)
-	b.nudge(l.grant.Name)
-	b.opts.Trace.ended(EndedInfo{Name: l.grant.Name, Owner: l.grant.Owner, Err: err})
 }
 
 func (b *Backend) nudge(name string) { b.rooms.nudgeName(name) }

@@ -24,6 +24,7 @@ type lease struct {
 	err      error  // nil while held
 	deadline moment // when the holder must stop believing
 	renewAt  moment
+	untold   bool  // the trace has not been told of the end
 	lastErr  error // of the last renewal; nil if it got through
 	renewal  *renewal
 
@@ -53,7 +54,7 @@ func (l *lease) Done() <-chan struct{} { return l.done }
 
 func (l *lease) Err() error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	l.expire()
 	return l.err
 }
@@ -91,7 +92,7 @@ func (l *lease) start() bool {
 // look does what is due: it ends the lease or sends a renewal.
 func (l *lease) look() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	l.expire()
 	if l.err != nil {
 		return
@@ -123,7 +124,7 @@ func (l *lease) expire() {
 // lose ends the lease on the service's word.
 func (l *lease) lose(err error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	if l.err == nil {
 		l.end(err)
 	}
@@ -131,13 +132,25 @@ func (l *lease) lose(err error) {
 
 // end is the only way out of being held. l.mu is held.
 func (l *lease) end(err error) {
-	l.err = err
+	l.err, l.untold = err, true
 	close(l.done)
 	if l.renewal != nil {
 		l.renewal.cancel()
 	}
 	l.b.keeper.forget(l)
-	l.b.leaseEnded(l, err)
+	l.b.leaseGone(l)
+	l.b.nudge(l.grant.Name)
+}
+
+// unlock releases l.mu, and tells the trace of the end without it: the func
+// may look at the lease.
+func (l *lease) unlock() {
+	untold, err := l.untold, l.err
+	l.untold = false
+	l.mu.Unlock()
+	if untold {
+		l.b.opts.Trace.ended(EndedInfo{Name: l.grant.Name, Owner: l.grant.Owner, Err: err})
+	}
 }
 
 // renew sends one renewal in the background. Nothing waits for it: the end of
@@ -168,7 +181,7 @@ func (l *lease) renewed(sent moment, ttl time.Duration, err error) {
 // changes nothing.
 func (l *lease) apply(sent, now moment, ttl time.Duration, err error) (left time.Duration, held bool) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	l.expire()
 	l.renewal = nil
 	if l.err != nil {
@@ -224,7 +237,7 @@ func (l *lease) release(ctx context.Context) error {
 // way, or how the lease was lost before.
 func (l *lease) endByRelease() (*renewal, error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	l.expire()
 	if l.err != nil {
 		return nil, l.err

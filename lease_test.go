@@ -289,3 +289,19 @@ func TestAWatchersWordEndsTheLeaseAtOnce(t *testing.T) {
 		}
 	})
 }
+
+func TestATraceMayLookAtTheLease(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		leases := make(chan lock.Lease, 1)
+		ended := make(chan error, 1)
+		b := w.backend(w.other(), &lock.Options{TTL: ttl, Trace: &lock.Trace{Ended: func(i lock.EndedInfo) {
+			w.is(i.Err, (<-leases).Err())
+			ended <- i.Err
+		}}})
+		l, err := b.Lock("job", nil).Acquire(w.Context())
+		w.ok(err)
+		leases <- l
+		w.ok(l.Release(w.Context()))
+		w.is(<-ended, lock.ErrReleased)
+	})
+}

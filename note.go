@@ -2,7 +2,6 @@ package lock
 
 import (
 	"crypto/rand"
-	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -10,8 +9,6 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/lockkit/lock/drivers"
 )
 
 const maxNote = 256
@@ -53,10 +50,13 @@ func writeNote(note string, asked time.Time) string {
 	return hostName() + " " + strconv.Itoa(os.Getpid()) + " " + strconv.FormatInt(asked.UnixMilli(), 10) + " " + note
 }
 
-// readHolder fills in what writeNote stored. A note that someone else wrote
-// stays as it is.
-func readHolder(h Holder) Holder {
+// readHolder fills in what writeNote stored, and the token base. A note that
+// someone else wrote stays as it is.
+func (b *Backend) readHolder(h Holder) Holder {
 	h.You = strings.HasPrefix(h.Owner, processID)
+	if h.Token > 0 {
+		h.Token += b.opts.TokenBase
+	}
 	fields := strings.SplitN(h.Note, " ", 4)
 	if len(fields) != 4 {
 		return h
@@ -68,17 +68,4 @@ func readHolder(h Holder) Holder {
 	}
 	h.Host, h.PID, h.Since, h.Note = fields[0], pid, time.UnixMilli(ms), fields[3]
 	return h
-}
-
-// explain reads the holder of a *HeldError, for people.
-func explain(err error) error {
-	var held *drivers.HeldError
-	if !errors.As(err, &held) {
-		return err
-	}
-	h := readHolder(held.Holder)
-	if h.Remaining == 0 {
-		h.Remaining = held.Remaining
-	}
-	return &HeldError{Holder: h, Remaining: h.Remaining}
 }

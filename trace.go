@@ -3,8 +3,8 @@ package lock
 import "time"
 
 // A Trace is told what a backend does. Any func may be nil. They are called
-// synchronously, possibly from several goroutines at once: they should return
-// quickly and must not call back into the lease.
+// synchronously, possibly from several goroutines at once, and should return
+// quickly.
 type Trace struct {
 	Acquired  func(AcquiredInfo)
 	Waiting   func(WaitingInfo)
