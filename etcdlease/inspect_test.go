@@ -1,6 +1,7 @@
 package etcdlease_test
 
 import (
+	"context"
 	"crypto/rand"
 	"os/exec"
 	"strings"
@@ -36,7 +37,9 @@ func TestCheckWarnsOfAMemberThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	c := etcd(t)
 	nobody := unused(t)
-	r, err := open(t, c.URL()+","+nobody).Check(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	defer cancel()
+	r, err := open(t, c.URL()+","+nobody).Check(ctx)
 	if err != nil || !strings.Contains(strings.Join(r.Warnings, "\n"), nobody) {
 		t.Fatalf("got %+v, %v", r, err)
 	}
