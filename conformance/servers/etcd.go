@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -35,18 +34,17 @@ var etcdRecipe = recipe{
 // findEtcd prefers the current server to that of the distribution, which may be years old.
 func findEtcd() (program, error) {
 	if path := os.Getenv("LOCKTEST_ETCD_BIN"); path != "" {
-		found, err := exec.LookPath(path)
-		if err != nil {
-			return program{}, &MissingError{Etcd, "LOCKTEST_ETCD_BIN: " + err.Error(), "unset it, or name an etcd"}
+		found, ok := onPath(path)
+		if !ok {
+			return program{}, &MissingError{Etcd, "no program is " + path + ", which LOCKTEST_ETCD_BIN names", "unset it, or name an etcd"}
 		}
 		return program{path: found, executable: follow(found)}, nil
 	}
 	built := filepath.Join(cacheDir(), "etcd-"+EtcdVersion, "etcd")
-	if path, err := exec.LookPath(built); err == nil {
-		return program{path: path, executable: follow(path)}, nil
-	}
-	if path, ok := onPath("etcd"); ok {
-		return program{path: path, executable: follow(path)}, nil
+	for _, name := range []string{built, "etcd"} {
+		if path, ok := onPath(name); ok {
+			return program{path: path, executable: follow(path)}, nil
+		}
 	}
 	return program{}, missing(Etcd, built+" and etcd on PATH", "etcd-server")
 }

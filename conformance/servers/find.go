@@ -49,7 +49,8 @@ func compareVersions(a, b string) int {
 		}), cmp.Compare(a, b))
 }
 
-// onPath looks for a program as the shell does. It does not follow links: redis-server may be one to
+// onPath looks for a program as the shell does: a name with a slash is a path. The result does not
+// depend on the working directory, and links are not followed: redis-server may be one to
 // redis-check-rdb, which does as it is called.
 func onPath(name string) (string, bool) {
 	path, err := exec.LookPath(name)
