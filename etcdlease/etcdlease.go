@@ -34,13 +34,14 @@
 // error and is never told that it holds.
 //
 // Each acquisition also has an etcd lease of its own, so that a grant that is
-// not renewed ends, whatever becomes of the others of the process. Leases are
-// used again: a release deletes the key and keeps the lease for the next
-// acquisition. Idle leases are not kept alive; they end with their time to
-// live, or by Close.
+// not renewed ends, whatever becomes of the others of the process, and the loss
+// of a lease is the loss of one lock. Leases are used again: a release deletes
+// the key and keeps the lease for the next acquisition. Idle leases are not kept
+// alive; they end with their time to live, or by Close.
 //
 // Renew is a keep-alive of the lease and, at the same time, a read of the key:
-// a lease lives on when its key was deleted by hand. A time to live has whole
+// a lease lives on when its key was deleted by hand, of which the holder learns
+// at its next renewal. A time to live has whole
 // seconds, rounded up, and is at least the server's minimum, which is one and a
 // half election time-outs (2 s by default). etcd ends a lease up to a second
 // late and never early, a change of the leader begins its time anew; so the
@@ -131,7 +132,10 @@ type Driver struct {
 
 // New makes a driver that uses the caller's client and never closes it. ctx
 // bounds the making only, during which the cluster must answer. The context in
-// the client's Config must live as long as the driver.
+// the client's Config must live as long as the driver. Its DialKeepAliveTime and
+// DialKeepAliveTimeout should be set, or a member that hangs is never given up,
+// and so should the connect parameters of gRPC (grpc.WithConnectParams), or a
+// cluster that was away for long may be found again two minutes late.
 func New(ctx context.Context, client *clientv3.Client, opts *Options) (*Driver, error) {
 	if err := checkClient(client); err != nil {
 		return nil, err
