@@ -27,7 +27,7 @@ func (r Report) Markdown() string {
 func markdownRow(b Backend) []string {
 	cells := []string{b.Name, strings.TrimSuffix(server(b), "*")}
 	for _, name := range PromiseNames() {
-		cells = append(cells, map[State]string{Proved: "✓", Failed: "✗", Unproven: "?", Absent: "–"}[b.Promise(name)])
+		cells = append(cells, mark(b, name))
 	}
 	return append(cells, markdownCount(b),
 		pair(b.Speed.PairP50, b.Speed.PairP99, micros),
@@ -40,7 +40,7 @@ func markdownCount(b Backend) string {
 	passed := b.Count(conformance.Passed)
 	ran := len(b.Checks) - b.Count(conformance.Absent)
 	if ran == 0 {
-		return "–"
+		return ""
 	}
 	text := fmt.Sprintf("%d of %d", passed, ran)
 	for _, s := range []conformance.Status{conformance.Waived, conformance.Unproven} {

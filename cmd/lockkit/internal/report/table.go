@@ -202,21 +202,17 @@ func server(b Backend) string {
 	return text
 }
 
-// state and count leave the cell empty where nothing was checked.
-func (p *page) state(b Backend, promise string) cell {
+// mark is how a promise stands; nothing where nothing was checked.
+func mark(b Backend, promise string) string {
 	if len(b.Checks) == 0 {
-		return cell{}
+		return ""
 	}
-	switch b.Promise(promise) {
-	case Proved:
-		return cell{p.symbol("✓"), green}
-	case Failed:
-		return cell{p.symbol("✗"), red}
-	case Unproven:
-		return cell{text: "?"}
-	default:
-		return cell{text: p.symbol("–")}
-	}
+	return map[State]string{Proved: "✓", Failed: "✗", Unproven: "?", Absent: "–"}[b.Promise(promise)]
+}
+
+func (p *page) state(b Backend, promise string) cell {
+	m := mark(b, promise)
+	return cell{p.symbol(m), map[string]string{"✓": green, "✗": red}[m]}
 }
 
 func (p *page) count(b Backend, s conformance.Status) cell {
@@ -242,10 +238,12 @@ func micros(d time.Duration) string { return significant(float64(d) / float64(ti
 
 func millis(d time.Duration) string { return significant(float64(d) / float64(time.Millisecond)) }
 
-// significant writes two digits behind the point at most, and none where the
-// number has two before it.
+// significant writes two digits behind the point at most, none where the number
+// has two before it, and thousands where it has five.
 func significant(f float64) string {
 	switch {
+	case f >= 9999.5:
+		return fmt.Sprintf("%.0fk", f/1000)
 	case f >= 9.95:
 		return fmt.Sprintf("%.0f", f)
 	case f >= 0.995:
@@ -325,18 +323,23 @@ func (p *page) wrap(head, text string) {
 	p.WriteString(strings.TrimRight(line, " ") + "\n")
 }
 
+var legend = [][2]string{
+	{"promises", "✓ proved by all its checks, ✗ a check failed, ? promised but not proved, – not promised:"},
+	{"fencing", "each grant of a lock has a higher token than the last, so that a store can refuse late writers"},
+	{"durable", "no token is forgotten or given twice after a crash or a restart"},
+	{"fair", "waiters are served in the order in which they came"},
+	{"prompt", "waiters are woken; elsewhere they look again and again"},
+	{"checks", "passed, failed, waived (known to fail, for a reason), unproven (could not be looked at)"},
+	{"pair", "a free lock is acquired and released"},
+	{"handoff", "from a release until a waiter in another client has the lock"},
+	{"efficiency", "will do where a second run at once only wastes work: a mail is sent twice"},
+	{"correctness", "needed where a second run would spoil data: fencing and durable, and a store that refuses old tokens"},
+}
+
 func (p *page) legend(r Report) {
 	p.heading("How to read this")
-	for _, l := range [][2]string{
-		{"promises", "✓ proved by all its checks · ✗ a check failed · ? promised, not proved · – not promised. fencing: each grant of a lock has a higher token than the last · " +
-			"durable: also after a crash or restart · fair: waiters are served in order · prompt: waiters are woken, they need not poll"},
-		{"checks", "pass, fail; wvd: waived, known to fail for a reason; unp: unproven, could not be looked at"},
-		{"pair", "a free lock is acquired and released, in µs"},
-		{"handoff", "from a release until another client has the lock, in ms"},
-		{"fit", "efficiency: a second run at once only wastes work (a mail sent twice) · " +
-			"correctness: a second run would spoil data; needs fencing and durable, and a store that refuses old tokens · none: do not use it"},
-	} {
-		p.wrap(fmt.Sprintf("  %-8s  ", l[0]), l[1])
+	for _, l := range legend {
+		p.wrap(fmt.Sprintf("  %-11s  ", l[0]), l[1])
 	}
 	p.footnotes(r)
 }
@@ -347,13 +350,13 @@ func (p *page) footnotes(r Report) {
 		given = given || b.Server.Source == Given
 	}
 	if given {
-		p.wrap("  *         ", "a running server that was given; the others were started for this run")
+		p.wrap("  *            ", "a running server that was given; the others were started for this run")
 	}
 	if r.Quick {
-		p.wrap("  quick     ", "one server of etcd and of zookeeper, and few measurements: leave out --quick for figures to rely on")
+		p.wrap("  quick        ", "one server of etcd and of zookeeper, and few measurements: leave out --quick for figures to rely on")
 	}
 	if r.Interrupted {
-		p.wrap("  partial   ", "interrupted: what had not ended is not in the table")
+		p.wrap("  partial      ", "interrupted: what had not ended is not in the table")
 	}
 }
 
