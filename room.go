@@ -19,16 +19,29 @@ type room struct {
 	nudge chan struct{}   // the name may be free: a lease of this process ended
 }
 
-// enter waits until the caller is first in line. leave must then be called.
-func (r *rooms) enter(ctx context.Context, name string) (nudge <-chan struct{}, leave func(), err error) {
+// A place is one waiter's in a room.
+type place struct {
+	nudge <-chan struct{} // the name may be free
+	stood bool            // others were in front: the name is in demand
+	leave func()          // must be called
+}
+
+// enter waits until the caller is first in line.
+func (r *rooms) enter(ctx context.Context, name string) (place, error) {
 	turn, rm := r.join(name)
-	leave = func() { r.leave(name, rm, turn) }
+	p := place{nudge: rm.nudge, leave: func() { r.leave(name, rm, turn) }}
 	select {
 	case <-turn:
-		return rm.nudge, leave, nil
+		return p, nil
+	default:
+		p.stood = true
+	}
+	select {
+	case <-turn:
+		return p, nil
 	case <-ctx.Done():
-		leave()
-		return nil, nil, ctx.Err()
+		p.leave()
+		return place{}, ctx.Err()
 	}
 }
 

@@ -13,10 +13,14 @@ import (
 // firstPoll is the first pause of a waiter that no service wakes.
 const firstPoll = 10 * time.Millisecond
 
+// inspectBound is how much later a wait that is given up returns, at most, so
+// that its error can tell who holds the name.
+const inspectBound = 200 * time.Millisecond
+
 // A wait is one Acquire that is first in line in its process.
 type wait struct {
 	*spec
-	nudge   <-chan struct{}
+	place
 	pause   time.Duration // before the next attempt, before jitter
 	failing moment        // since when the service does not answer; 0: it does
 	refusal error         // its last answer, for the error of a wait that is given up
@@ -32,13 +36,17 @@ func (s *spec) wait(ctx context.Context) (*lease, error) {
 	defer cancel(nil)
 	defer context.AfterFunc(s.b.closing, func() { cancel(ErrClosed) })()
 
-	nudge, leave, err := s.b.rooms.enter(ctx, s.name)
+	place, err := s.b.rooms.enter(ctx, s.name)
 	if err != nil {
-		return nil, gaveUp(ctx, errors.New("others of this process wait in front"))
+		return nil, gaveUp(ctx, s.whoHolds(ctx, ErrHeld))
 	}
-	defer leave()
-	w := &wait{spec: s, nudge: nudge, pause: firstPoll}
-	return w.run(ctx)
+	defer place.leave()
+	w := &wait{spec: s, place: place, pause: firstPoll}
+	l, err := w.run(ctx)
+	if err != nil && ctx.Err() != nil {
+		return nil, gaveUp(ctx, s.whoHolds(ctx, w.refusal))
+	}
+	return l, err
 }
 
 func (w *wait) run(ctx context.Context) (*lease, error) {
@@ -47,25 +55,25 @@ func (w *wait) run(ctx context.Context) (*lease, error) {
 		if err == nil {
 			return l, nil
 		}
-		if ctx.Err() != nil {
-			return nil, gaveUp(ctx, w.refusal)
-		}
-		if !w.mayRepeat(err) {
+		if ctx.Err() != nil || !w.mayRepeat(err) {
 			return nil, err
 		}
 		next := w.untilNext(err)
 		w.b.opts.Trace.waiting(WaitingInfo{Name: w.name, Err: err, Next: next})
 		if !w.sleep(ctx, next) {
-			return nil, gaveUp(ctx, w.refusal)
+			return nil, err
 		}
 	}
 }
 
 // once makes an attempt and, when it is refused, lets the service do the
-// waiting if it can.
+// waiting if it can. An attempt that is bound to be refused is left out.
 func (w *wait) once(ctx context.Context) (*lease, error) {
-	l, err := w.try(ctx)
 	waiter, can := w.b.driver.(drivers.Waiter)
+	if can && w.stood {
+		return w.attempt(ctx, waiter.Acquire, true)
+	}
+	l, err := w.try(ctx)
 	if !can || !errors.Is(err, ErrHeld) {
 		return l, err
 	}
@@ -123,6 +131,22 @@ func (w *wait) sleep(ctx context.Context, pause time.Duration) bool {
 		return false
 	}
 	return true
+}
+
+// whoHolds asks, shortly, who is in the way of a wait that is given up: it may
+// have been long since the service said so by itself.
+func (s *spec) whoHolds(ctx context.Context, last error) error {
+	inspector, can := s.b.driver.(drivers.Inspector)
+	if !can || s.b.closing.Err() != nil {
+		return last
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), inspectBound)
+	defer cancel()
+	h, err := inspector.Inspect(ctx, s.name)
+	if err != nil {
+		return last
+	}
+	return &HeldError{Holder: s.b.readHolder(h), Remaining: h.Remaining}
 }
 
 // gaveUp is the error of a wait that ctx ended. It tells who was in the way.

@@ -122,8 +122,9 @@ type Driver interface {
 	Close() error
 }
 
-// A Waiter can wait at the service, in its queue or for its push. Acquire
-// returns a grant; or, as TryAcquire does, an error. When ctx ends it leaves
+// A Waiter can wait at the service, in its queue or for its push. Acquire makes
+// an attempt and, if it is refused, waits. It returns a grant; or, as TryAcquire
+// does, an error. When ctx ends it leaves
 // nothing in the queue; if that can't be made sure, a Release of Name and
 // Owner, which always follows an error other than *HeldError, must do it.
 // A *HeldError tells package lock to look again later.
