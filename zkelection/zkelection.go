@@ -177,9 +177,13 @@ func New(ctx context.Context, conn *zk.Conn, dialer *Dialer, opts *Options) (*Dr
 			Fix: "connect by zk.Connect(servers, ttl, zk.WithDialer(dialer.Dial)) with a dialer of zkelection.NewDialer",
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, openBound)
+	bounded, cancel := context.WithTimeout(ctx, openBound)
 	defer cancel()
-	return start(ctx, &Driver{conn: conn, dialer: dialer}, cmp.Or(opts, &Options{}))
+	d, err := start(bounded, &Driver{conn: conn, dialer: dialer}, cmp.Or(opts, &Options{}))
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		err = drivers.Unavailable(fmt.Errorf("zookeeper %s does not answer: %w", conn.Server(), err))
+	}
+	return d, err
 }
 
 // start completes a driver and lets it run, if the service is as it must be.
@@ -204,21 +208,27 @@ func start(ctx context.Context, d *Driver, o *Options) (*Driver, error) {
 }
 
 // prove makes sure that a majority answers, that the nodes may be used, and
-// that the session is as long as it must be. It makes and removes a node in
-// one transaction, which nobody can see.
+// that the session is as long as it must be. An ensemble that is changing its
+// leader closes connections: that alone is no reason to give up.
 func (d *Driver) prove(ctx context.Context, ttl time.Duration) error {
-	probe := d.base + "/{probe}" // no lock's: EscapeName makes no braces
-	err := run(ctx, func() error {
-		_, err := d.conn.Multi(
-			&zk.CreateRequest{Path: probe, Acl: d.acl, Flags: zk.FlagEphemeral},
-			&zk.DeleteRequest{Path: probe, Version: anyVersion},
-		)
-		return err
-	})
+	err := run(ctx, d.probe)
+	for errors.Is(err, zk.ErrConnectionClosed) && sleep(ctx, firstPause) == nil {
+		err = run(ctx, d.probe)
+	}
 	if err != nil && !errors.Is(err, zk.ErrNoNode) {
 		return d.fault(err)
 	}
 	return d.checkSession(ttl)
+}
+
+// probe makes and removes a node in one transaction, so that nobody sees it.
+func (d *Driver) probe() error {
+	at := d.base + "/{probe}" // no lock's: EscapeName makes no braces
+	_, err := d.conn.Multi(
+		&zk.CreateRequest{Path: at, Acl: d.acl, Flags: zk.FlagEphemeral},
+		&zk.DeleteRequest{Path: at, Version: anyVersion},
+	)
+	return err
 }
 
 func (d *Driver) checkSession(ttl time.Duration) error {
