@@ -18,7 +18,7 @@ const defaultPoll = time.Second
 // These are trouble that may pass: who waits may queue again.
 var (
 	errPlaceLost = errors.New("the waiter's key is gone from the queue")
-	errSilence   = errors.New("the waiter's lease could not be renewed in time")
+	errSilence   = errors.New("the waiter's lease could not be renewed")
 )
 
 // Acquire implements drivers.Waiter.
@@ -49,6 +49,9 @@ func (d *Driver) wait(ctx context.Context, r drivers.Request) (drivers.Grant, er
 	}
 	if p.ahead != nil {
 		err = d.standInLine(ctx, r, l, p)
+	}
+	if err == nil {
+		err = d.leases.confirm(ctx, l)
 	}
 	if err != nil {
 		d.abandon(l)
@@ -153,16 +156,32 @@ func (s *stock) keep(ctx context.Context, l *lease) <-chan error {
 	return died
 }
 
-// keepOnce gives a slow server all the time that the lease has left.
+// keepOnce gives a slow server more time than the lease has: who waits believes
+// nothing in the meantime, and may still find its place there.
 func (s *stock) keepOnce(ctx context.Context, l *lease) error {
-	ctx, cancel := context.WithTimeout(ctx, l.ttl-l.age())
+	ctx, cancel := context.WithTimeout(ctx, 2*l.ttl-l.age())
 	defer cancel()
 	_, err := s.renew(ctx, l)
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return errPlaceLost
-	case l.age() >= l.ttl:
+	case l.age() >= 2*l.ttl:
 		return errSilence
 	}
 	return nil
+}
+
+// confirm renews the lease of a grant that would begin with less than half of
+// its time.
+func (s *stock) confirm(ctx context.Context, l *lease) error {
+	if l.age() < l.ttl/2 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestBound)
+	defer cancel()
+	_, err := s.renew(ctx, l)
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return errPlaceLost
+	}
+	return err
 }
