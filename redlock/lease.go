@@ -62,6 +62,13 @@ func (a *attempts) remember(l *lease) {
 	a.owners = append(a.owners, l.request.Owner)
 }
 
+// forget is for an owner that asks again, which package lock never does.
+func (a *attempts) forget(owner string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.leases, owner)
+}
+
 func (a *attempts) of(name, owner string) (*lease, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -169,6 +169,7 @@ func (d *Driver) TryAcquire(ctx context.Context, r drivers.Request) (drivers.Gra
 	r.Fenced = false
 	ttl := redisnode.Kept(r.TTL)
 	l := newLease(r, len(d.nodes))
+	d.failed.forget(r.Owner)
 	since := time.Now()
 	t, err := d.decide(ctx, d.send(l, d.all(), d.bound(ttl), acquire), (*tally).acquireDecided)
 	if err == nil {

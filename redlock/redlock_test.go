@@ -158,14 +158,18 @@ func TestMajorityIsEnough(t *testing.T) {
 }
 
 func TestMinorityIsNotEnough(t *testing.T) {
-	c := start(t, "")
-	c.kill(0, 3, 4)
-	_, err := c.driver.TryAcquire(t.Context(), request("name", long))
-	if !errors.Is(err, drivers.ErrNoQuorum) || !errors.Is(err, drivers.ErrUnavailable) {
-		t.Errorf("got %v, want no quorum and unavailable", err)
-	}
-	for _, i := range []int{1, 2} {
-		eventually(t, "nothing is left", func() bool { return len(c.keys(i, "hold")) == 0 })
+	for state, stop := range map[string]func(*cluster, ...int){"dead": (*cluster).kill, "hung": (*cluster).pause} {
+		t.Run(state, func(t *testing.T) {
+			c := start(t, "?lock_node_timeout=500ms")
+			stop(c, 0, 3, 4)
+			_, err := c.driver.TryAcquire(t.Context(), request("name", long))
+			if !errors.Is(err, drivers.ErrNoQuorum) || !errors.Is(err, drivers.ErrUnavailable) {
+				t.Errorf("got %v, want no quorum and unavailable", err)
+			}
+			for _, i := range []int{1, 2} {
+				eventually(t, "nothing is left", func() bool { return len(c.keys(i, "hold")) == 0 })
+			}
+		})
 	}
 }
 
@@ -393,6 +397,26 @@ func TestRenewalWithoutAMajorityGivesNothing(t *testing.T) {
 	}
 	if err := c.driver.Release(t.Context(), g); !errors.Is(err, drivers.ErrLost) {
 		t.Errorf("the release of a lost grant says %v", err)
+	}
+}
+
+// By then the name may be somebody else's.
+func TestRenewalGivesNothingAfterItsDeadline(t *testing.T) {
+	c := start(t, "?lock_node_timeout=20s")
+	g := c.acquire(request("name", 2*time.Second))
+	eventually(t, "all servers hold", func() bool { return c.holds() == 5 })
+	c.clients[0].FlushAll(t.Context())
+	c.pause(0)
+	if _, err := c.driver.Renew(t.Context(), g); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Second)
+	c.resume(0)
+	if err := c.driver.Close(); err != nil { // it waits for what is under way
+		t.Error(err)
+	}
+	if found := c.keys(0, "hold"); len(found) > 0 {
+		t.Errorf("the server was given %q", found)
 	}
 }
 
