@@ -122,6 +122,10 @@ func takeEngineSettings(u *drivers.URL) error {
 	return nil
 }
 
+// TTL is the shortest time to live that the suite asks for: the longer it is,
+// the longer the suite takes.
+func (t *Target) TTL() time.Duration { return t.pace.ttl }
+
 // SetTTL has the suite use another time to live.
 func (t *Target) SetTTL(ttl time.Duration) {
 	t.pace.ttl = ttl

@@ -153,9 +153,12 @@ func list(w io.Writer, jobs []*job, f compareFlags) error {
 	}
 	for _, j := range jobs {
 		from, mend := j.source()
-		fmt.Fprintf(w, "%-18s %-12s %s\n", j.backend.Name, j.backend.Needs(f.quick), from)
+		lines := report.Wrap(fmt.Sprintf("%-18s %-12s ", j.backend.Name, j.backend.Needs(f.quick)), from, styleOf(w))
 		if mend != "" {
-			fmt.Fprintf(w, "%-18s %-12s %s\n", "", "", mend)
+			lines += report.Wrap(strings.Repeat(" ", 32), mend, styleOf(w))
+		}
+		if _, err := io.WriteString(w, lines); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -81,15 +81,31 @@ func TestCtrlCPrintsWhatWasFoundAndLeavesNothing(t *testing.T) {
 		t.Skip("it is about servers that are started")
 	}
 	needsRedis(t)
+	tmp := t.TempDir()
+	// The server runs, the checks begin.
+	status, stdout := interruptAt(t, "redis: acquire", tmp, "compare", "--only", "memory,redis")
+	if status != cli.Interrupted {
+		t.Errorf("exit status %d", status)
+	}
+	if !strings.Contains(stdout, "interrupted") || !strings.Contains(stdout, "redis") {
+		t.Errorf("no partial table:\n%s", stdout)
+	}
+	mustBeEmpty(t, tmp)
+	mustNotRun(t, tmp)
+}
+
+// interruptAt runs lockkit as a process of its own, and does what Ctrl-C does
+// when a line of its progress begins so.
+func interruptAt(t *testing.T, line, tmp string, args ...string) (status int, stdout string) {
+	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	tmp := t.TempDir()
-	cmd := exec.Command(program, "compare", "--only", "memory,redis")
+	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), beLockkit+"=1", "TMPDIR="+tmp)
-	var stdout bytes.Buffer
-	cmd.Stdout = &stdout
+	var out bytes.Buffer
+	cmd.Stdout = &out
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -98,26 +114,13 @@ func TestCtrlCPrintsWhatWasFoundAndLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() }).Stop()
-	log := bufio.NewScanner(stderr)
-	for log.Scan() {
-		if strings.HasPrefix(log.Text(), "redis: acquire") { // the server runs, the checks begin
-			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-				t.Fatal(err)
-			}
-			break
+	for log := bufio.NewScanner(stderr); log.Scan(); { // to the end, or it could not write
+		if strings.HasPrefix(log.Text(), line) {
+			_ = cmd.Process.Signal(syscall.SIGINT)
 		}
 	}
-	for log.Scan() { // to its end, or the process could not write
-	}
 	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != cli.Interrupted {
-		t.Errorf("exit status %d", code)
-	}
-	if !strings.Contains(stdout.String(), "interrupted") || !strings.Contains(stdout.String(), "redis") {
-		t.Errorf("no partial table:\n%s", stdout.String())
-	}
-	mustBeEmpty(t, tmp)
-	mustNotRun(t, tmp)
+	return cmd.ProcessState.ExitCode(), out.String()
 }
 
 // mustNotRun looks for processes that were started with a directory.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,7 +150,9 @@ func (j *job) meet(ctx context.Context) error {
 	}
 	j.row.Server.Product = r.Product
 	j.row.Server.Version, _, _ = strings.Cut(r.Version, " (") // that of the package
-	j.row.Warnings = append(j.row.Warnings, r.Warnings...)
+	for _, w := range r.Warnings {
+		j.row.Warnings = append(j.row.Warnings, t.Redact(w))
+	}
 	j.row.NotPromised = map[string]string{}
 	for _, p := range r.Promises {
 		if p.Made {
@@ -197,9 +200,11 @@ func (c *comparison) present(j *job) {
 		c.progress.say("%s: %s", j.backend.Name, j.row.Why)
 	case j.row.Error != "":
 		c.progress.say("%s: not usable: %s", j.backend.Name, j.row.Error)
+	case j.row.OneProcess:
+		c.progress.say("%s: %s", j.backend.Name, j.target)
 	default:
 		s := j.row.Server
-		c.progress.say("%s: %s %s %s, %s", j.backend.Name, s.Product, s.Version, s.Source, j.target)
+		c.progress.say("%s: %s %s, %s: %s", j.backend.Name, s.Product, s.Version, s.Source, j.target)
 	}
 }
 
@@ -233,6 +238,7 @@ func round(d time.Duration) time.Duration {
 
 func (c *comparison) verify(ctx context.Context) {
 	usable := slices.DeleteFunc(slices.Clone(c.jobs), func(j *job) bool { return !j.usable() })
+	slices.SortStableFunc(usable, func(a, b *job) int { return cmp.Compare(b.target.TTL(), a.target.TTL()) }) // the longest first
 	c.progress.doing(func() string { return checking(usable) })
 	each(usable, suitesAtOnce, func(j *job) { c.verifyOne(ctx, j) })
 }

@@ -131,7 +131,8 @@ func (f verifyFlags) chosen() ([]conformance.Check, error) {
 
 func listChecks(w io.Writer, checks []conformance.Check) error {
 	for _, check := range checks {
-		if _, err := fmt.Fprintf(w, "%-38s %s\n", check.ID, check.Rule); err != nil {
+		line := report.Wrap(fmt.Sprintf("%-38s ", check.ID), check.Rule, styleOf(w))
+		if _, err := io.WriteString(w, line); err != nil {
 			return err
 		}
 	}

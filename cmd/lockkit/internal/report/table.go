@@ -300,6 +300,13 @@ func (p *page) warnings(rows []Backend) {
 	}
 }
 
+// Wrap is a text behind a head, in lines that are not too long.
+func Wrap(head, text string, s Style) string {
+	p := &page{Style: s}
+	p.wrap(head, text)
+	return p.String()
+}
+
 // wrap writes a text behind a head, its further lines below its first or, if
 // the head is long, a little to the right.
 func (p *page) wrap(head, text string) {
