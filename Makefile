@@ -6,7 +6,7 @@
 
 GO         ?= go
 ARGS       ?=
-STATICCHECK = honnef.co/go/tools/cmd/staticcheck@2026.2.2
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # Modules of their own, so that a user of the library never sees what they need.
 NESTED      = conformance/servers/etcd
 

@@ -105,7 +105,7 @@ type Driver interface {
 	// of this call: if the call joined an exchange that was sent earlier, the
 	// driver takes that off. The error matches ErrLost if the grant is no
 	// longer ours, and then nothing was changed: a lost grant is never taken
-	// back.
+	// back. A driver may know that by its own clock.
 	Renew(ctx context.Context, g Grant) (time.Duration, error)
 
 	// Release ends the grant of g.Name to g.Owner if it is still there, and
@@ -113,8 +113,10 @@ type Driver interface {
 	// matches ErrLost if there was none to end, and any other error if the
 	// outcome is unknown. It may be repeated.
 	//
-	// Release also defeats a request to acquire by the same owner that is
-	// still on its way and reaches the service after it.
+	// Release also defeats a request to acquire by the same owner that was sent
+	// through this driver, is still on its way, and reaches the service after
+	// it. A service that orders the requests of a session does so by itself;
+	// elsewhere a mark is left there, which works for every client.
 	Release(ctx context.Context, g Grant) error
 
 	// Close ends what the driver started and waits for it, within a bound.
