@@ -14,6 +14,7 @@ import (
 // A lease is what one owner asks of the servers. Each server gets its requests
 // one after the other, so that no request is overtaken by its release.
 type lease struct {
+	driver  *Driver
 	request drivers.Request
 	done    atomic.Bool // it was held and is released
 
@@ -30,8 +31,8 @@ type standing struct {
 	ended   bool // a release ended it
 }
 
-func newLease(r drivers.Request, servers int) *lease {
-	l := &lease{request: r, last: make([]chan struct{}, servers), at: make([]standing, servers)}
+func (d *Driver) newLease(r drivers.Request) *lease {
+	l := &lease{driver: d, request: r, last: make([]chan struct{}, len(d.nodes)), at: make([]standing, len(d.nodes))}
 	none := make(chan struct{})
 	close(none)
 	for i := range l.last {

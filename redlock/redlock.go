@@ -168,7 +168,7 @@ func (d *Driver) TryAcquire(ctx context.Context, r drivers.Request) (drivers.Gra
 	}
 	r.Fenced = false
 	ttl := redisnode.Kept(r.TTL)
-	l := newLease(r, len(d.nodes))
+	l := d.newLease(r)
 	d.failed.forget(r.Owner)
 	since := time.Now()
 	t, err := d.decide(ctx, d.send(l, d.all(), d.bound(ttl), acquire), (*tally).acquireDecided)
@@ -254,13 +254,13 @@ func (d *Driver) refuse(ctx context.Context) error {
 // leaseOf is the lease of a grant. Of a grant without its state it is only
 // known that any server may hold it.
 func (d *Driver) leaseOf(g drivers.Grant) *lease {
-	if l, ok := g.State.(*lease); ok {
+	if l, ok := g.State.(*lease); ok && l.driver == d {
 		return l
 	}
 	if l, ok := d.failed.of(g.Name, g.Owner); ok {
 		return l
 	}
-	l := newLease(drivers.Request{Name: g.Name, Owner: g.Owner, TTL: g.TTL}, len(d.nodes))
+	l := d.newLease(drivers.Request{Name: g.Name, Owner: g.Owner, TTL: g.TTL})
 	for i := range l.at {
 		l.at[i].held = true
 	}
