@@ -90,8 +90,8 @@
 //
 // Connections: those of the pool; advisory has one for each 256 locks of one
 // time to live, and up to 4 at a time for grants with a token, closed when they
-// hold nothing for half of the time to live; [Advisory.Inspect] and
-// [Advisory.Check] open one for the call. A server with default settings runs
+// hold nothing for half of the time to live, a minute at most;
+// [Advisory.Inspect] and [Advisory.Check] open one for the call. A server with default settings runs
 // out of lock memory, for everyone, at some 12,000 advisory locks.
 package pglock
 

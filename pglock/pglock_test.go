@@ -424,7 +424,8 @@ func TestTimesToLiveThatCannotBeKeptAreRefused(t *testing.T) {
 		for _, ttl := range []time.Duration{100 * time.Millisecond, 1234567 * time.Microsecond, 24 * time.Hour} {
 			r := request(ttl.String())
 			r.TTL = ttl
-			if g := acquire(t, a, r); g.TTL < ttl || g.TTL > ttl+ttl/7 {
+			// Soon: a session with a short time may end between two statements.
+			if g := acquireSoon(t, a, r); g.TTL < ttl || g.TTL > ttl+ttl/7 {
 				t.Errorf("asked for %v, got %v", ttl, g.TTL)
 			}
 		}

@@ -34,7 +34,10 @@ const (
 	// batch bounds what is sent at once. Tokens gain little by it: each is a
 	// commit, one after the other.
 	batch, fencedBatch = 64, 4
-	// goodbye bounds how long a session takes to end.
+	// spare is how long at most a session is kept that holds nothing.
+	spare = time.Minute
+	// goodbye bounds how long a session takes to end, and is the least time
+	// that a server has for an answer.
 	goodbye = time.Second
 )
 
@@ -212,9 +215,9 @@ func (s *session) take() ([]*op, error) {
 }
 
 // await sets the deadline for the next answer: when the time to live has passed
-// without one, all grants of the session are over.
+// without one, all grants of the session are over for their holders.
 func (s *session) await() error {
-	return s.conn.Conn().SetDeadline(time.Now().Add(s.silence))
+	return s.conn.Conn().SetDeadline(time.Now().Add(max(s.silence, goodbye)))
 }
 
 var errUnused = errors.New("the session was not needed any more")
@@ -247,7 +250,7 @@ func (s *session) startListening() bool {
 	}
 	var until time.Time
 	if len(s.holds) == 0 {
-		until = s.unusedAt.Add(s.silence / 2)
+		until = s.unusedAt.Add(s.spareTime())
 	}
 	s.listening = true
 	return s.conn.Conn().SetReadDeadline(until) == nil
@@ -259,12 +262,15 @@ func (s *session) stopListening() bool {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
 	s.listening = false
-	if len(s.holds)+len(s.queue) > 0 || time.Since(s.unusedAt) < s.silence/2 {
+	if len(s.holds)+len(s.queue) > 0 || time.Since(s.unusedAt) < s.spareTime() {
 		return false
 	}
 	s.retire()
 	return true
 }
+
+// spareTime ends before the server ends the session, and says so in its log.
+func (s *session) spareTime() time.Duration { return min(s.silence/2, spare) }
 
 // retire takes the session out of those that may be picked.
 func (s *session) retire() {
