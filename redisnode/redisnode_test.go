@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -483,10 +484,11 @@ func TestPrefixesAreApart(t *testing.T) {
 	acquire(t, two, request("name", long))
 }
 
-func TestCloseLeavesNoConnectionAndNoCall(t *testing.T) {
+func TestCloseLeavesNoConnectionAndNoGoroutine(t *testing.T) {
 	node := start(t)
 	client := dial(t, node.Addr())
 	before := len(strings.Split(client.ClientList(t.Context()).Val(), "\n"))
+	goroutines := runtime.NumGoroutine()
 	d := open(t, "redis://"+node.Addr())
 	done := make(chan bool)
 	for range 8 {
@@ -509,6 +511,7 @@ func TestCloseLeavesNoConnectionAndNoCall(t *testing.T) {
 	eventually(t, "the connections are closed", func() bool {
 		return len(strings.Split(client.ClientList(t.Context()).Val(), "\n")) == before
 	})
+	eventually(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines })
 	if _, err := d.TryAcquire(t.Context(), request("name", long)); !errors.Is(err, drivers.ErrClosed) {
 		t.Errorf("a closed driver says %v", err)
 	}

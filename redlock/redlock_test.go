@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -539,8 +540,9 @@ func TestCancelEndsACallThatHangs(t *testing.T) {
 	eventually(t, "nothing is left", func() bool { return c.holds() == 0 })
 }
 
-func TestCloseLeavesNoHoldAndNoConnection(t *testing.T) {
+func TestCloseLeavesNoHoldConnectionOrGoroutine(t *testing.T) {
 	c := start(t, "?lock_node_timeout=500ms")
+	goroutines := runtime.NumGoroutine()
 	d := c.open("?lock_node_timeout=500ms")
 	connections := func(server int) int {
 		return len(strings.Split(c.clients[server].ClientList(context.Background()).Val(), "\n"))
@@ -563,6 +565,7 @@ func TestCloseLeavesNoHoldAndNoConnection(t *testing.T) {
 		t.Error(err)
 	}
 	eventually(t, "no hold is left", func() bool { return c.holds() == 0 })
+	eventually(t, "the goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines })
 	for i := range c.nodes {
 		eventually(t, "the connections are closed", func() bool { return connections(i) <= 2 }) // the test's own, and a last line
 	}
