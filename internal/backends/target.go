@@ -60,8 +60,11 @@ func Start(ctx context.Context, b Backend, o Options) (*Target, error) {
 	if b.mode != "" {
 		t.url = with(t.url, "lock_mode", b.mode)
 	}
-	if t.Source == Given {
+	switch {
+	case t.Source == Given:
 		t.pace = b.ownPace()
+	case len(c.Nodes) > 1 && b.many != (pace{}):
+		t.pace = b.many
 	}
 	return t, nil
 }

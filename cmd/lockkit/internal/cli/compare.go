@@ -31,8 +31,9 @@ decide from. Servers that are missing are rows that say how to get them.
 
 A server that --url names is used instead of one that is started. It is asked
 for locks with random names, which are deleted again, and never stopped: what
-must outlive a restart is then unproven. lock_ttl and the other settings of
-package lock in its URL play no part.
+must outlive a restart is then unproven. What it keeps of every name stays; see
+lockkit verify --help. lock_ttl and the other settings of package lock in its
+URL play no part.
 
 Environment: LOCKTEST_REDIS_ADDR, LOCKTEST_ETCD_ADDR, LOCKTEST_ZOOKEEPER_ADDR and
 LOCKTEST_POSTGRES_ADDR name running servers to be used for the whole product;

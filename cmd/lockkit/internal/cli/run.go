@@ -17,16 +17,22 @@ import (
 	"github.com/lockkit/lock/internal/backends"
 )
 
-// How much runs at once on a machine with two processors. The suites mostly
-// wait; more of them at a time make each other too late to tell.
-const (
-	startsAtOnce = 3
-	suitesAtOnce = 3
-)
+// How much runs at once on a machine with two processors.
+const startsAtOnce = 3
+
+// suitesAtOnce is one where there is time: each suite runs many checks at once
+// as it is, and a service that is kept from its work by another's suite would
+// be blamed for it. A quick comparison overlaps the waiting of some.
+func (f compareFlags) suitesAtOnce() int {
+	if f.quick {
+		return 3
+	}
+	return 1
+}
 
 // A comparison is one run over some backends: all servers are started, then the
 // speed of each backend is measured while nothing else of ours runs, and then
-// the suites run beside each other.
+// the suites run.
 type comparison struct {
 	flags    compareFlags
 	jobs     []*job
@@ -240,7 +246,7 @@ func (c *comparison) verify(ctx context.Context) {
 	usable := slices.DeleteFunc(slices.Clone(c.jobs), func(j *job) bool { return !j.usable() })
 	slices.SortStableFunc(usable, func(a, b *job) int { return cmp.Compare(b.target.TTL(), a.target.TTL()) }) // the longest first
 	c.progress.doing(func() string { return checking(usable) })
-	each(usable, suitesAtOnce, func(j *job) { c.verifyOne(ctx, j) })
+	each(usable, c.flags.suitesAtOnce(), func(j *job) { c.verifyOne(ctx, j) })
 }
 
 // checking is the line that tells how far the suites are.

@@ -26,7 +26,9 @@ type verifyFlags struct {
 
 const verifyLong = `verify runs the conformance suite against one backend that is running, named by
 its URL. It creates and deletes locks under a random prefix and touches nothing
-else; it stops no server, so that what must outlive a restart is unproven.
+else. What a backend keeps of every name that was ever locked stays: in Redis a
+counter for seven days, in Postgres a row for ever, some hundreds of each. It
+stops no server, so that what must outlive a restart is unproven.
 
 lock_ttl and the other settings of package lock in the URL play no part; --ttl
 is the shortest time to live that the checks ask for.`
