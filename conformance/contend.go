@@ -146,13 +146,19 @@ func (c *contest) win(ctx context.Context, worker int, end time.Time) (*turn, er
 			return l, nil
 		case time.Now().After(end):
 			return nil, nil //nolint:nilnil // not won and not failed
-		case !isHeld(err) && !errors.Is(err, drivers.ErrNoQuorum):
+		case !mayPass(err):
 			return nil, err
 		}
 		c.refusals.Add(1)
 		pause(ctx, mrand.N(backoff)) //nolint:gosec // not a secret
 		backoff = min(2*backoff, 20*time.Millisecond)
 	}
+}
+
+// mayPass reports whether an attempt may go better the next time, as package
+// lock sees it. What had no clear answer has been released by then.
+func mayPass(err error) bool {
+	return isHeld(err) || errors.Is(err, drivers.ErrNoQuorum) || errors.Is(err, drivers.ErrUnavailable)
 }
 
 func (c *contest) attempt(ctx context.Context, worker int) (*turn, error) {
