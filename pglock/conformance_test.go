@@ -10,7 +10,7 @@ import (
 )
 
 func TestCASKeepsItsPromises(t *testing.T) {
-	conformance.Run(t, config(t, "lock_mode=cas"))
+	conformance.Run(t, config(t, "lock_mode=cas&pool_max_conns=16")) // many checks share three drivers
 }
 
 func TestAdvisoryKeepsItsPromises(t *testing.T) {
@@ -26,7 +26,7 @@ func config(t *testing.T, mode string) conformance.Config {
 	raw := rawURL(t, server(t), mode)
 	return conformance.Config{
 		Name: "postgres " + mode,
-		TTL:  time.Second,
+		TTL:  2 * time.Second, // a release that is a commit has a third of it
 		Open: func(ctx context.Context) (drivers.Driver, error) {
 			u, err := drivers.ParseURL(raw)
 			if err != nil {
