@@ -31,7 +31,6 @@ type Backend struct {
 	mode    string   // lock_mode, where one scheme serves two backends
 	url     func(*servers.Cluster) string
 	started pace              // on servers of package servers
-	many    pace              // on several of them, if that is another one
 	given   pace              // on servers with the product's own defaults
 	lively  bool              // its client keeps grants alive by itself: see relay
 	waive   map[string]string // checks that it is known to fail, and why
@@ -55,7 +54,7 @@ var all = []Backend{
 	{
 		Name: "redis", Product: servers.Redis, Members: 1, Quick: 1, schemes: []string{"redis", "rediss"},
 		url:     func(c *servers.Cluster) string { return c.URL() },
-		started: pace{ttl: 500 * time.Millisecond, slack: time.Second},
+		started: pace{ttl: time.Second, slack: time.Second},
 	},
 	{
 		Name: "redlock", Product: servers.Redis, Members: 5, Quick: 5, schemes: []string{"redlock"},
@@ -63,14 +62,11 @@ var all = []Backend{
 		started: pace{ttl: time.Second, slack: time.Second},
 	},
 	{
-		// The shortest lease is 1 s with the servers' election time-out of 0.5 s
-		// and 2 s with the default of 1 s; leases are looked at every 0.5 s. Three
-		// members on one machine are slower than that at times.
+		// The shortest lease is 2 s with the default election time-out; leases are
+		// looked at every 0.5 s, late if the machine is busy.
 		Name: "etcd", Product: servers.Etcd, Members: 3, Quick: 1, schemes: []string{"etcd", "etcds"},
 		url:     func(c *servers.Cluster) string { return c.URL() },
-		started: pace{ttl: time.Second, slack: time.Second},
-		many:    pace{ttl: 2 * time.Second, slack: 2 * time.Second},
-		given:   pace{ttl: 2 * time.Second, slack: 2 * time.Second},
+		started: pace{ttl: 2 * time.Second, slack: 2 * time.Second},
 	},
 	{
 		// The time to live is the session's: from 2 to 20 ticks, of 0.2 s here
@@ -95,7 +91,7 @@ var all = []Backend{
 	{
 		Name: "postgres-cas", Product: servers.Postgres, Members: 1, Quick: 1,
 		schemes: []string{"postgres", "postgresql"}, mode: "cas", url: postgresURL,
-		started: pace{ttl: 500 * time.Millisecond, slack: time.Second},
+		started: pace{ttl: time.Second, slack: time.Second},
 	},
 }
 

@@ -60,11 +60,8 @@ func Start(ctx context.Context, b Backend, o Options) (*Target, error) {
 	if b.mode != "" {
 		t.url = with(t.url, "lock_mode", b.mode)
 	}
-	switch {
-	case t.Source == Given:
+	if t.Source == Given {
 		t.pace = b.ownPace()
-	case len(c.Nodes) > 1 && b.many != (pace{}):
-		t.pace = b.many
 	}
 	return t, nil
 }
@@ -234,7 +231,7 @@ func (t *Target) Config() conformance.Config {
 func (t *Target) MeasureConfig(quick bool) conformance.MeasureConfig {
 	c := conformance.MeasureConfig{Open: t.Open, TTL: t.pace.session}
 	if quick {
-		c.Pairs, c.For, c.Handoffs, c.Hold = 200, time.Second, 10, 20*time.Millisecond
+		c.Pairs, c.For, c.Handoffs, c.Hold = 100, time.Second, 8, 20*time.Millisecond
 	}
 	return c
 }

