@@ -96,7 +96,8 @@ type Driver interface {
 	// TryAcquire makes one attempt. It returns a *HeldError if someone else
 	// holds the name, and then has left nothing behind at the service. After
 	// any other error the outcome is unknown, and Release of a Grant with just
-	// Name and Owner will follow. TryAcquire is not re-entrant: a name held
+	// Name and Owner will follow; the exception is a *ConfigError, which says
+	// that nothing was granted and that trying again is of no use. TryAcquire is not re-entrant: a name held
 	// through this same driver is held.
 	TryAcquire(ctx context.Context, r Request) (Grant, error)
 

@@ -22,14 +22,15 @@ var registry = struct {
 
 // packages tells which import a known scheme is missing.
 var packages = map[string]string{
-	"mem":      "drivers/memory",
-	"redis":    "redisnode",
-	"rediss":   "redisnode",
-	"redlock":  "redlock",
-	"etcd":     "etcdlease",
-	"etcds":    "etcdlease",
-	"zk":       "zkelection",
-	"postgres": "pglock",
+	"mem":        "drivers/memory",
+	"redis":      "redisnode",
+	"rediss":     "redisnode",
+	"redlock":    "redlock",
+	"etcd":       "etcdlease",
+	"etcds":      "etcdlease",
+	"zk":         "zkelection",
+	"postgres":   "pglock",
+	"postgresql": "pglock",
 }
 
 // Register makes a driver available under a URL scheme. It panics if the
