@@ -64,7 +64,8 @@ func (c *Cluster) URL() string {
 		}
 		u.Path, u.RawQuery = "/"+Database, "sslmode=disable"
 	}
-	return u.String()
+	// The comma divides hosts for the drivers, which read the user info of each of them.
+	return strings.Replace(u.String(), u.User.String(), strings.ReplaceAll(u.User.String(), ",", "%2C"), 1)
 }
 
 // Leader returns the node that leads an etcd or ZooKeeper cluster. It waits for a leader as long as

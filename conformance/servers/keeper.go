@@ -127,19 +127,16 @@ func (k *keeper) start(c command) (*process, error) {
 	return p, nil
 }
 
-// run starts a process and waits for its end; it is killed when the context ends.
-func (k *keeper) run(ctx context.Context, c command) error {
+// run starts a process that ends by itself, and waits for that. No context breaks it off: initdb
+// would leave shared memory behind.
+func (k *keeper) run(c command) error {
 	p, err := k.start(c)
 	if err != nil {
 		return err
 	}
-	select {
-	case <-p.life.Done():
-		return p.err()
-	case <-ctx.Done():
-		p.kill()
-		return context.Cause(ctx)
-	}
+	defer time.AfterFunc(startLimit, p.kill).Stop()
+	<-p.life.Done()
+	return p.err()
 }
 
 // environment is small, so that variables such as ETCD_NAME or PGPORT of this process don't

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -21,7 +22,10 @@ import (
 )
 
 // role makes the test binary a process that starts servers and waits to be killed.
-const role = "LOCKKIT_SERVERS_ROLE"
+const (
+	role    = "LOCKKIT_SERVERS_ROLE"
+	roleDir = "LOCKKIT_SERVERS_DIR"
+)
 
 func TestMain(m *testing.M) {
 	if as := os.Getenv(role); as != "" {
@@ -38,6 +42,9 @@ type remains struct {
 }
 
 func beKilled(as string) {
+	if as == "initdb" {
+		beKilledInInitdb()
+	}
 	if as == "reaper-alone" {
 		servers.OnlyTheReaper()
 	}
@@ -71,6 +78,60 @@ func beKilled(as string) {
 	select {}
 }
 
+func beKilledInInitdb() {
+	dir := os.Getenv(roleDir)
+	go servers.Start(context.Background(), servers.Postgres, servers.Options{Dir: dir})
+	_ = json.NewEncoder(os.Stdout).Encode(whenInitdbHasSharedMemory(dir))
+	select {}
+}
+
+// whenInitdbHasSharedMemory waits for the moment at which most could be left behind.
+func whenInitdbHasSharedMemory(parent string) remains {
+	for {
+		pids := descendants(os.Getpid())
+		for _, pid := range pids {
+			maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+			if files := posixSegment.FindAllString(string(maps), -1); files != nil {
+				dirs, _ := filepath.Glob(filepath.Join(parent, "lockkit-*"))
+				return remains{Pids: pids, Dirs: append(dirs, files...)}
+			}
+		}
+	}
+}
+
+var posixSegment = regexp.MustCompile(`/dev/shm/PostgreSQL\.\d+`)
+
+func TestInitdbLeavesNothingEither(t *testing.T) {
+	if _, err := servers.Look(servers.Postgres); err != nil {
+		t.Skip(err)
+	}
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // for the user postgres
+		t.Fatal(err)
+	}
+	mustLeaveNothing(t, startAndKill(t, "initdb", roleDir+"="+dir))
+}
+
+func TestStartThatIsGivenUpLeavesNothing(t *testing.T) {
+	if _, err := servers.Look(servers.Postgres); err != nil {
+		t.Skip(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	given := make(chan error)
+	go func() {
+		_, err := servers.Start(ctx, servers.Postgres, servers.Options{})
+		given <- err
+	}()
+	r := whenInitdbHasSharedMemory("")
+	cancel()
+	if err := <-given; !errors.Is(err, context.Canceled) {
+		t.Errorf("a start that was given up: %v", err)
+	}
+	mustLeaveNothing(t, r)
+}
+
 func TestNothingIsLeftWhenTheProcessDies(t *testing.T) {
 	for _, as := range []string{"killed", "reaper-alone", "panics"} {
 		t.Run(as, func(t *testing.T) {
@@ -79,16 +140,21 @@ func TestNothingIsLeftWhenTheProcessDies(t *testing.T) {
 			if len(r.Pids) < 2*len(r.Dirs) || len(r.Dirs) == 0 {
 				t.Fatalf("the child reported %+v: the test has not looked", r)
 			}
-			for _, pid := range r.Pids {
-				eventually(t, func() error { return still(!gone(pid), "process", strconv.Itoa(pid)) })
-			}
-			for _, dir := range r.Dirs {
-				eventually(t, func() error { return still(exists(dir), "directory", dir) })
-			}
-			for _, id := range r.Shm {
-				eventually(t, func() error { return still(slices.Contains(sharedMemory(), id), "shared memory", id) })
-			}
+			mustLeaveNothing(t, r)
 		})
+	}
+}
+
+func mustLeaveNothing(t *testing.T, r remains) {
+	t.Helper()
+	for _, pid := range r.Pids {
+		eventually(t, func() error { return still(!gone(pid), "process", strconv.Itoa(pid)) })
+	}
+	for _, dir := range r.Dirs {
+		eventually(t, func() error { return still(exists(dir), "directory", dir) })
+	}
+	for _, id := range r.Shm {
+		eventually(t, func() error { return still(slices.Contains(sharedMemory(), id), "shared memory", id) })
 	}
 }
 
@@ -105,10 +171,10 @@ func exists(path string) bool {
 }
 
 // startAndKill returns what the child had when it was killed.
-func startAndKill(t *testing.T, as string) (r remains) {
+func startAndKill(t *testing.T, as string, env ...string) (r remains) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), role+"="+as)
+	cmd.Env = append(append(os.Environ(), role+"="+as), env...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()

@@ -75,6 +75,16 @@ func resumeTree(pid int) error {
 	return syscall.Kill(pid, syscall.SIGCONT)
 }
 
+// waitGone asks again and again: nobody tells us when grandchildren are gone. A number may be given
+// away again at once, hence the bound.
+func waitGone(pids []int, deadline time.Time) {
+	for _, pid := range pids {
+		for !gone(pid) && time.Now().Before(deadline) {
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
 // killTree kills a child of this process with its children. They may have left its group, and those
 // of a dead parent cannot be found: so the parent is stopped, its children are listed, and then all
 // are killed, the parent first, so that it does not see their end.
@@ -88,13 +98,7 @@ func killTree(pid int, done <-chan struct{}) {
 		_ = syscall.Kill(kid, syscall.SIGKILL)
 	}
 	<-done
-	// Nobody tells us when grandchildren are gone. The bound is for a number that was given away again.
-	deadline := time.Now().Add(10 * time.Second)
-	for _, kid := range kids {
-		for !gone(kid) && time.Now().Before(deadline) {
-			time.Sleep(time.Millisecond)
-		}
-	}
+	waitGone(kids, time.Now().Add(10*time.Second))
 }
 
 func chown(file string, o *owner) error { return os.Lchown(file, int(o.uid), int(o.gid)) }

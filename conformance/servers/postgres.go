@@ -67,7 +67,7 @@ func postgresUser() (*owner, error) {
 	return user, nil
 }
 
-func preparePostgres(ctx context.Context, n *Node) error {
+func preparePostgres(_ context.Context, n *Node) error {
 	args := []string{
 		initdb(n.cluster.prog.path), "-D", n.dir, "-U", User, "-E", "UTF8", "--locale=C",
 		"--no-sync", // the data of a test need not survive the machine
@@ -85,7 +85,7 @@ func preparePostgres(ctx context.Context, n *Node) error {
 	if err := n.give(n.dir, n.conf); err != nil {
 		return err
 	}
-	err := n.cluster.keeper.run(ctx, command{argv: args, dir: n.dir, log: n.log, owner: n.cluster.prog.owner})
+	err := n.cluster.keeper.run(command{argv: args, dir: n.dir, log: n.log, owner: n.cluster.prog.owner})
 	if err != nil {
 		return fmt.Errorf("initdb: %w; the end of its output:\n%s", err, n.tail())
 	}

@@ -6,19 +6,44 @@ case $dir in */lockkit-*) ;; *) exit 2 ;; esac
 
 while read -r line; do pids=$line; done
 
+# Nothing may go on while we look: initdb starts one process after the other.
 for pid in $pids; do
-	kill -s KILL -- "-$pid" 2>/dev/null
-done
-[ -d "$dir" ] || exit 0
+	kill -s STOP -- "-$pid"
+done 2>/dev/null
 
-# Processes that left their group (each session of Postgres does) or that came too late to be on the
-# list: they run our program in one of our directories.
+# The processes that run our program in one of our directories: some left their group (each session
+# of Postgres does) and some came too late to be on the list.
+ours=
 for proc in /proc/[0-9]*; do
 	[ "$proc/exe" -ef "$executable" ] || continue
 	for data in "$dir"/*/; do
-		[ "$proc/cwd" -ef "$data" ] && kill -s KILL "${proc#/proc/}" 2>/dev/null
+		[ "$proc/cwd" -ef "$data" ] && ours="$ours ${proc#/proc/}"
 	done
-done
+done 2>/dev/null
+
+# initdb cannot be told to keep its shared memory in the directory. The name is seen in the maps of a
+# process only while it lives, and surely only when it stands.
+shm=
+for pid in $ours; do
+	kill -s STOP "$pid"
+	tries=0
+	while read -r _ _ state _ <"/proc/$pid/stat" && [ "$state" != T ] && [ $tries -lt 100 ]; do
+		tries=$((tries + 1))
+		sleep 0.01
+	done
+	while read -r _ _ _ _ _ path; do
+		case $path in /dev/shm/PostgreSQL.*) shm="$shm ${path%% *}" ;; esac
+	done <"/proc/$pid/maps"
+done 2>/dev/null
+
+for pid in $pids; do
+	kill -s KILL -- "-$pid"
+done 2>/dev/null
+for pid in $ours; do
+	kill -s KILL "$pid"
+done 2>/dev/null
+[ -z "$shm" ] || rm -f $shm
+[ -d "$dir" ] || exit 0
 
 # Postgres killed by SIGKILL leaves a System V shared memory segment: the seventh line of
 # postmaster.pid is its key and its id.

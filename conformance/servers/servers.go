@@ -136,7 +136,8 @@ func (e *MissingError) Error() string {
 const startLimit = 2 * time.Minute
 
 // Start returns servers of the product that have answered by protocol: the running ones that the
-// environment names, or else child processes. The caller must call [Cluster.Stop].
+// environment names, or else child processes. The caller must call [Cluster.Stop]. The end of the
+// context breaks off a start, for Postgres after the second that initdb takes.
 //
 // The error is a [*MissingError] if there is no server program, or if the running servers are not
 // such as the options want; any other error means that there is one and it did not start.
