@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/lockkit/lock/drivers"
@@ -92,28 +91,15 @@ func (c Config) openURL(ctx context.Context, u *drivers.URL, need []Guarantee) (
 
 // merge takes the settings that every backend has out of the URL.
 func (c *Config) merge(u *drivers.URL) error {
-	ttl, err := u.TakeDuration("lock_ttl", DefaultTTL)
+	s, err := u.TakeSettings()
 	if err != nil {
 		return err
 	}
-	poll, err := u.TakeDuration("lock_poll", 0)
-	if err != nil {
-		return err
-	}
-	base, err := u.TakeInt("lock_token_base", 0, 0, math.MaxInt64)
-	if err != nil {
-		return err
-	}
-	var need Guarantee
-	if text := u.TakeString("lock_need", ""); need.UnmarshalText([]byte(text)) != nil {
-		return &ConfigError{Key: "lock_need", Value: text, Problem: "is unknown", Fix: "use efficiency, correctness, or promises such as fencing,prompt"}
-	}
-	note := u.TakeString("lock_note", "")
-	c.TTL = cmp.Or(c.TTL, Duration(ttl))
-	c.Poll = cmp.Or(c.Poll, Duration(poll))
-	c.TokenBase = cmp.Or(c.TokenBase, Token(base))
-	c.Note = cmp.Or(c.Note, note)
-	c.Need |= need
+	c.TTL = cmp.Or(c.TTL, Duration(s.TTL), Duration(DefaultTTL))
+	c.Poll = cmp.Or(c.Poll, Duration(s.Poll))
+	c.TokenBase = cmp.Or(c.TokenBase, s.TokenBase)
+	c.Note = cmp.Or(c.Note, s.Note)
+	c.Need |= s.Need
 	_, err = c.options().withDefaults(nil)
 	return err
 }

@@ -120,8 +120,9 @@ func (c cluster) explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil, errors.Is(err, drivers.ErrLost), errors.Is(err, drivers.ErrHeld), errors.As(err, &config):
 		return err
-	case ctx.Err() != nil:
-		return c.unanswered(ctx.Err())
+	}
+	if ended := contextEnd(ctx); ended != nil {
+		return c.unanswered(ended)
 	}
 	if config := c.misconfigured(err); config != nil {
 		return config
@@ -130,6 +131,15 @@ func (c cluster) explain(ctx context.Context, err error) error {
 		return drivers.Unavailable(c.errorf("%w", plain(err)))
 	}
 	return c.errorf("%w", err)
+}
+
+// contextEnd is ctx.Err. Where the deadline is over it waits for the context to
+// say so: gRPC looks at the deadline and may be faster than the timer.
+func contextEnd(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		<-ctx.Done()
+	}
+	return ctx.Err()
 }
 
 // explain says ErrClosed for what Close has cut short.

@@ -349,8 +349,8 @@ func (d *Driver) remove(ctx context.Context, g drivers.Grant, h *hold) error {
 	case removed:
 		d.leases.put(h.lease)
 		return nil
-	case tries > 1:
-		return nil // most likely it was the try that got no answer
+	case tries > 1 && h.lease.age() < h.lease.ttl:
+		return nil // the lease can't have ended yet: it was the try that got no answer
 	}
 	return drivers.Lost(drivers.Taken, errKeyGone)
 }

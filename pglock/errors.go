@@ -109,6 +109,7 @@ func refusesParameter(pe *pgconn.PgError) bool {
 func (p *place) explainClient(err error) error {
 	var certificate *tls.CertificateVerificationError
 	var network net.Error
+	var op *net.OpError
 	text := err.Error()
 	switch {
 	case errors.As(err, &certificate):
@@ -121,6 +122,9 @@ func (p *place) explainClient(err error) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		// Of our own bound, so it must not look like the end of the caller's context.
 		return drivers.Unavailable(fmt.Errorf("postgres %s does not answer", p.addr()))
+	case errors.As(err, &op) && op.Op == "dial":
+		// pgx says it again for each way that it tried to connect.
+		return drivers.Unavailable(fmt.Errorf("postgres %s: %w: is it running, and is this its address?", p.addr(), op))
 	}
 	return drivers.Unavailable(fmt.Errorf("postgres %s: %w", p.addr(), err))
 }

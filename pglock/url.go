@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -31,6 +32,9 @@ func open(ctx context.Context, u *drivers.URL) (drivers.Driver, error) {
 	if _, err := opts.complete(); err != nil {
 		return nil, err
 	}
+	if err := checkTTL(mode, u.TTL); err != nil {
+		return nil, err
+	}
 	if mode == "advisory" {
 		return opened(NewAdvisory(ctx, config.ConnConfig, opts))
 	}
@@ -45,6 +49,18 @@ func open(ctx context.Context, u *drivers.URL) (drivers.Driver, error) {
 	}
 	d.ownPool = true
 	return d, nil
+}
+
+// checkTTL refuses at once what each request would be refused for. Zero: the
+// driver is opened without package lock, and does not know.
+func checkTTL(mode string, ttl time.Duration) error {
+	switch {
+	case ttl == 0:
+		return nil
+	case mode == "advisory":
+		return drivers.CheckTTL(ttl, minSilence, maxSilence)
+	}
+	return drivers.CheckTTL(ttl, minLease, drivers.MaxTTL)
 }
 
 // opened avoids an interface with a nil pointer.

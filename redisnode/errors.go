@@ -37,6 +37,10 @@ func (n *Node) explain(ctx context.Context, err error) error {
 	if errors.As(err, &reply) && !passes(reply) {
 		return n.errorf("%w", err)
 	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return drivers.Unavailable(n.errorf("%w: is it running, and is this its address?", err))
+	}
 	return drivers.Unavailable(n.errorf("%w", err))
 }
 

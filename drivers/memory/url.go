@@ -39,6 +39,11 @@ func open(_ context.Context, u *drivers.URL) (drivers.Driver, error) {
 	if err := u.Done(); err != nil {
 		return nil, err
 	}
+	if u.TTL != 0 {
+		if err := drivers.CheckTTL(u.TTL, minTTL, drivers.MaxTTL); err != nil {
+			return nil, err
+		}
+	}
 	return New(Space(space), opts), nil
 }
 

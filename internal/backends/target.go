@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"math"
 	"net/url"
 	"slices"
 	"strings"
@@ -79,7 +78,9 @@ func At(b Backend, rawURL string) (*Target, error) {
 			Fix: "write the URL like " + b.schemes[0] + "://…",
 		}
 	}
-	if err := takeEngineSettings(u); err != nil {
+	// Package lock's settings must be right. They play no part in what is
+	// checked: the suite chooses the times itself.
+	if _, err := u.TakeSettings(); err != nil {
 		return nil, err
 	}
 	if b.mode != "" {
@@ -100,26 +101,6 @@ func (b Backend) ownPace() pace {
 		return b.given
 	}
 	return b.started
-}
-
-// takeEngineSettings takes the settings that are package lock's and no
-// driver's. They must be right, and play no part in what is checked: the suite
-// chooses the times itself.
-func takeEngineSettings(u *drivers.URL) error {
-	for _, key := range []string{"lock_ttl", "lock_poll"} {
-		if _, err := u.TakeDuration(key, 0); err != nil {
-			return err
-		}
-	}
-	if _, err := u.TakeInt("lock_token_base", 0, 0, math.MaxInt64); err != nil {
-		return err
-	}
-	u.TakeString("lock_note", "")
-	var need drivers.Guarantee
-	if text := u.TakeString("lock_need", ""); need.UnmarshalText([]byte(text)) != nil {
-		return &drivers.ConfigError{Key: "lock_need", Value: text, Problem: "is unknown", Fix: "use efficiency, correctness, or promises such as fencing,prompt"}
-	}
-	return nil
 }
 
 // TTL is the shortest time to live that the suite asks for: the longer it is,
@@ -157,7 +138,7 @@ func (t *Target) open(ctx context.Context, keep *relays) (drivers.Driver, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := takeEngineSettings(u); err != nil {
+	if _, err := u.TakeSettings(); err != nil {
 		return nil, err
 	}
 	u.TTL = cmp.Or(t.pace.session, t.pace.ttl)

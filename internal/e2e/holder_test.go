@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package e2e_test shows on every backend what a lock is for, with real servers
 // and with holders that are processes of their own: this test binary, run
 // again.
