@@ -52,6 +52,9 @@ func EscapeName(name string) string {
 	if name == "." || name == ".." {
 		return strings.ReplaceAll(name, ".", "%2E")
 	}
+	if strings.IndexFunc(name, changes) < 0 {
+		return name // most names
+	}
 	var b strings.Builder
 	for i := 0; i < len(name); {
 		r, size := utf8.DecodeRuneInString(name[i:])
@@ -66,6 +69,9 @@ func EscapeName(name string) string {
 	}
 	return b.String()
 }
+
+// changes is the opposite of keeps, and says yes in doubt.
+func changes(r rune) bool { return r == utf8.RuneError || !keeps(r, utf8.RuneLen(r)) }
 
 // keeps reports whether a rune stands for itself. ZooKeeper refuses the code
 // points that are left out above ASCII; braces are Redis hash tags.

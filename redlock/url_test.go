@@ -212,7 +212,7 @@ func TestServerThatBecomesAReplicaCountsNoMore(t *testing.T) {
 	c.kill(3, 4)
 	c.release(c.acquire(request("name", long)))
 	host, port, _ := net.SplitHostPort(c.nodes[1].Addr())
-	if err := c.clients[0].SlaveOf(t.Context(), host, port).Err(); err != nil {
+	if err := c.clients[0].ReplicaOf(t.Context(), host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.clients[0].ClientKillByFilter(t.Context(), "TYPE", "normal", "SKIPME", "yes").Err(); err != nil {
