@@ -96,6 +96,10 @@ type command struct {
 	dir   string
 	log   string // gets the output
 	owner *owner // the user to run as, nil for this process's
+
+	// finishes is a process that ends by itself and must not be killed. initdb would leave shared
+	// memory behind that cannot be found.
+	finishes bool
 }
 
 // start starts a process and has the reaper know of it.
@@ -109,14 +113,14 @@ func (k *keeper) start(c command) (*process, error) {
 	cmd.Dir = c.dir
 	cmd.Env = append(environment(c.dir), c.env...)
 	cmd.Stdout, cmd.Stderr = log, log // a file: nothing to copy, nobody to wait for
-	cmd.SysProcAttr = attributes(c.owner)
+	cmd.SysProcAttr = attributes(c)
 
 	result := make(chan error)
 	k.starts <- func() { result <- cmd.Start() }
 	if err := <-result; err != nil {
 		return nil, fmt.Errorf("start %s: %w", filepath.Base(c.argv[0]), err)
 	}
-	p := &process{pid: cmd.Process.Pid}
+	p := &process{pid: cmd.Process.Pid, finishes: c.finishes}
 	p.life, p.end = context.WithCancelCause(context.Background())
 	k.note(p)
 	go func() {
@@ -127,9 +131,9 @@ func (k *keeper) start(c command) (*process, error) {
 	return p, nil
 }
 
-// run starts a process that ends by itself, and waits for that. No context breaks it off: initdb
-// would leave shared memory behind.
+// run starts a process that ends by itself, and waits for that. No context breaks it off.
 func (k *keeper) run(c command) error {
+	c.finishes = true
 	p, err := k.start(c)
 	if err != nil {
 		return err
@@ -161,9 +165,10 @@ func (k *keeper) forget(p *process) {
 
 // process is a child.
 type process struct {
-	pid  int
-	life context.Context // lasts as long as the process; the cause of its end tells how that was
-	end  context.CancelCauseFunc
+	pid      int
+	finishes bool
+	life     context.Context // lasts as long as the process; the cause of its end tells how that was
+	end      context.CancelCauseFunc
 
 	mu    sync.Mutex
 	kills bool

@@ -14,11 +14,11 @@ var errNoProcesses = errors.New("not on this system")
 
 type owner struct{}
 
-func lookupOwner(...string) (*owner, error)  { return nil, errNoProcesses }
-func ownGroup() *syscall.SysProcAttr         { return nil }
-func attributes(*owner) *syscall.SysProcAttr { return nil }
-func pauseTree(int) error                    { return errNoProcesses }
-func resumeTree(int) error                   { return errNoProcesses }
-func killTree(pid int, done <-chan struct{}) {}
+func lookupOwner(...string) (*owner, error)   { return nil, errNoProcesses }
+func ownGroup() *syscall.SysProcAttr          { return nil }
+func attributes(command) *syscall.SysProcAttr { return nil }
+func pauseTree(int) error                     { return errNoProcesses }
+func resumeTree(int) error                    { return errNoProcesses }
+func killTree(pid int, done <-chan struct{})  {}
 
 func chown(string, *owner) error { return errNoProcesses }

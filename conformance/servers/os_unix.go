@@ -35,11 +35,13 @@ func lookupOwner(names ...string) (*owner, error) {
 // ownGroup keeps a terminal's interrupt away from the child.
 func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-func attributes(o *owner) *syscall.SysProcAttr {
+func attributes(c command) *syscall.SysProcAttr {
 	attr := ownGroup()
-	dieWithParent(attr)
-	if o != nil {
-		attr.Credential = &syscall.Credential{Uid: o.uid, Gid: o.gid}
+	if !c.finishes {
+		dieWithParent(attr)
+	}
+	if c.owner != nil {
+		attr.Credential = &syscall.Credential{Uid: c.owner.uid, Gid: c.owner.gid}
 	}
 	return attr
 }

@@ -43,6 +43,9 @@ func startReaper(dir, executable string) (*reaper, error) {
 func (r *reaper) tell(procs map[int]*process) {
 	var line strings.Builder
 	for _, pid := range slices.Sorted(maps.Keys(procs)) {
+		if procs[pid].finishes {
+			line.WriteString("~")
+		}
 		fmt.Fprintf(&line, "%d ", pid)
 	}
 	_, _ = r.pipe.WriteString(line.String() + "\n")

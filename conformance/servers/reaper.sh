@@ -1,49 +1,46 @@
 # lockkit-reaper DIR EXECUTABLE: waits for the end of the process that holds the other end of
 # standard input, then kills the servers it had started and removes their directory DIR.
-# Each line that is read is the whole list of processes that run at that time.
+# Each line that is read is the whole list of processes that run at that time; those with a tilde
+# before their number end by themselves and must be allowed to.
 dir=$1 executable=$2 pids=
 case $dir in */lockkit-*) ;; *) exit 2 ;; esac
 
 while read -r line; do pids=$line; done
 
-# Nothing may go on while we look: initdb starts one process after the other.
 for pid in $pids; do
-	kill -s STOP -- "-$pid"
-done 2>/dev/null
+	case $pid in '~'*) ;; *) kill -s KILL -- "-$pid" 2>/dev/null ;; esac
+done
 
-# The processes that run our program in one of our directories: some left their group (each session
-# of Postgres does) and some came too late to be on the list.
-ours=
+# alive PID: and not a zombie, for which a container's first process may never wait.
+alive() {
+	if read -r _ _ state _ <"/proc/$1/stat"; then
+		[ "$state" != Z ]
+	else
+		kill -s 0 "$1"
+	fi
+} 2>/dev/null
+
+# nap LOOPS: bounds a loop.
+nap() {
+	[ "$1" -lt 600 ] && { sleep 0.1 2>/dev/null || sleep 1; }
+}
+
+for pid in $pids; do
+	case $pid in '~'*) ;; *) continue ;; esac
+	loops=0
+	while alive "${pid#?}" && nap $loops; do loops=$((loops + 1)); done
+	! alive "${pid#?}" || kill -s KILL -- "-${pid#?}"
+done
+[ -d "$dir" ] || exit 0
+
+# Processes that left their group (each session of Postgres does) or that came too late to be on the
+# list: they run our program in one of our directories.
 for proc in /proc/[0-9]*; do
 	[ "$proc/exe" -ef "$executable" ] || continue
 	for data in "$dir"/*/; do
-		[ "$proc/cwd" -ef "$data" ] && ours="$ours ${proc#/proc/}"
+		[ "$proc/cwd" -ef "$data" ] && kill -s KILL "${proc#/proc/}" 2>/dev/null
 	done
-done 2>/dev/null
-
-# initdb cannot be told to keep its shared memory in the directory. The name is seen in the maps of a
-# process only while it lives, and surely only when it stands.
-shm=
-for pid in $ours; do
-	kill -s STOP "$pid"
-	tries=0
-	while read -r _ _ state _ <"/proc/$pid/stat" && [ "$state" != T ] && [ $tries -lt 100 ]; do
-		tries=$((tries + 1))
-		sleep 0.01
-	done
-	while read -r _ _ _ _ _ path; do
-		case $path in /dev/shm/PostgreSQL.*) shm="$shm ${path%% *}" ;; esac
-	done <"/proc/$pid/maps"
-done 2>/dev/null
-
-for pid in $pids; do
-	kill -s KILL -- "-$pid"
-done 2>/dev/null
-for pid in $ours; do
-	kill -s KILL "$pid"
-done 2>/dev/null
-[ -z "$shm" ] || rm -f $shm
-[ -d "$dir" ] || exit 0
+done
 
 # Postgres killed by SIGKILL leaves a System V shared memory segment: the seventh line of
 # postmaster.pid is its key and its id.
@@ -54,8 +51,5 @@ for file in "$dir"/*/postmaster.pid; do
 done
 
 # What has just been killed may still write for a moment.
-tries=0
-until rm -rf "$dir" 2>/dev/null || [ $tries -ge 100 ]; do
-	tries=$((tries + 1))
-	sleep 0.1 2>/dev/null || sleep 1
-done
+loops=0
+until rm -rf "$dir" 2>/dev/null || ! nap $loops; do loops=$((loops + 1)); done
