@@ -110,6 +110,7 @@ func TestNothingIsLostInOneProcess(t *testing.T) {
 
 func TestAStoppedHolderLearnsOfItsLossAndFreesNobody(t *testing.T) {
 	onEveryBackend(t, func(t *testing.T, url string, ttl time.Duration) {
+		t.Parallel() // it waits for most of the time
 		first := startHolder(t, url)
 		first.expect("held")
 
