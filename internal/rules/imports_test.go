@@ -124,20 +124,3 @@ func TestARedisProgramLinksNothingElse(t *testing.T) {
 		}
 	}
 }
-
-// TestTheModuleGraphHasNoServersAndNoRivals looks at what a user's go.sum and
-// vulnerability scanner see, which is more than what is linked.
-func TestTheModuleGraphHasNoServersAndNoRivals(t *testing.T) {
-	out, err := exec.Command("go", "mod", "graph").Output()
-	if err != nil {
-		t.Fatalf("go mod graph: %v", err)
-	}
-	for _, banned := range []string{
-		"github.com/testcontainers/", "go.etcd.io/etcd/server/", "github.com/go-redsync/", "github.com/bsm/redislock",
-		"github.com/redis/rueidis", "github.com/docker/docker",
-	} {
-		if strings.Contains(string(out), banned) {
-			t.Errorf("the module graph has %s", banned)
-		}
-	}
-}
