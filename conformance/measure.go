@@ -25,13 +25,17 @@ type MeasureConfig struct {
 	// Pairs is how many acquires with their releases are timed. The default is 500.
 	Pairs int
 	// For bounds the time that the pairs and the hand-offs take, each; what was
-	// measured by then counts. The default is 10 s.
+	// measured by then counts, and one is measured in any case. The default is 10 s.
 	For time.Duration
 	// Handoffs is how many hand-offs are timed. The default is 20.
 	Handoffs int
-	// Hold is how long each lease is held while another client waits, at
-	// least; the time is random up to three times as much, so that a waiter
-	// that polls is met at every phase of its pause. The default is 50 ms.
+	// Hold is how long each lease is held, at least, while another client waits,
+	// if the driver is Prompt; the time is random up to three times as much. The
+	// default is 50 ms. A driver that is not Prompt is not asked for less than
+	// its waiters need to be as slow as they get: each lease is held for some
+	// 0.3 s, until the pauses between their looks have grown to the default of
+	// lock.Options.Poll, and for up to one such pause more, at random, so that
+	// a waiter is met at every phase of it.
 	Hold time.Duration
 }
 
@@ -90,7 +94,7 @@ func Measure(ctx context.Context, c MeasureConfig) (Speed, error) {
 	if err != nil {
 		return Speed{}, fmt.Errorf("pair: %w", err)
 	}
-	handoffs, err := repeat(c.Handoffs, c.For, func() (time.Duration, error) { return s.handoff(ctx, holdFor(c.Hold)) })
+	handoffs, err := repeat(c.Handoffs, c.For, func() (time.Duration, error) { return s.handoff(ctx, s.holdFor(c.Hold)) })
 	if err != nil {
 		return Speed{}, fmt.Errorf("hand-off: %w", err)
 	}
@@ -100,8 +104,32 @@ func Measure(ctx context.Context, c MeasureConfig) (Speed, error) {
 	}, nil
 }
 
-func holdFor(least time.Duration) time.Duration {
-	return least + mrand.N(2*least+1) //nolint:gosec // not a secret
+// How package lock polls where the service wakes nobody: the pauses begin at
+// firstPause, grow by a half each, and end at longestPause. Each is random
+// within half of itself to either side. A test holds these against the engine.
+const (
+	firstPause   = 10 * time.Millisecond
+	longestPause = 100 * time.Millisecond
+)
+
+// pollGrowth is how long it takes at most until a waiter's pauses have grown. A
+// lease that is released before that would flatter the driver: short waits are
+// ended sooner than those for which a lock is there.
+func pollGrowth() time.Duration {
+	var sum time.Duration
+	for pause := firstPause; pause < longestPause; pause = pause * 3 / 2 {
+		sum += pause * 3 / 2
+	}
+	return sum
+}
+
+// holdFor is how long to hold the next lease.
+func (s *stopwatch) holdFor(least time.Duration) time.Duration {
+	spread := 2 * least
+	if !s.prompt {
+		least, spread = pollGrowth(), longestPause
+	}
+	return least + mrand.N(spread+1) //nolint:gosec // not a secret
 }
 
 // repeat collects n measurements, or as many as there is time for, but one.
@@ -130,6 +158,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 type stopwatch struct {
 	backends [2]*lock.Backend
 	locks    [2]lock.Lock
+	prompt   bool // the service wakes waiters
 }
 
 // newStopwatch opens the clients, and uses them once: connections, scripts and
@@ -168,6 +197,7 @@ func (s *stopwatch) openOne(ctx context.Context, i int, name string, open func(c
 		return errors.Join(err, d.Close())
 	}
 	s.backends[i], s.locks[i] = b, b.Lock(name, nil)
+	s.prompt = d.Guarantees().Has(drivers.Prompt)
 	return nil
 }
 
@@ -238,7 +268,7 @@ func Bench(b *testing.B, c Config) {
 func benchHandoff(b *testing.B, s *stopwatch) {
 	var sum, most time.Duration
 	for b.Loop() {
-		d, err := s.handoff(b.Context(), holdFor(10*time.Millisecond))
+		d, err := s.handoff(b.Context(), s.holdFor(10*time.Millisecond))
 		if err != nil {
 			b.Fatal(err)
 		}
