@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/lockkit/lock/conformance"
 )
@@ -33,12 +34,56 @@ func judge(b Backend) (Fit, string) {
 	case b.OneProcess:
 		return Efficiency, "one process only: every other process has locks of its own"
 	}
-	for _, need := range []string{"fencing", "durable"} {
+	for _, need := range []string{"fencing", durable} {
 		if why := b.lacks(need); why != "" {
 			return Efficiency, why
 		}
 	}
 	return Correctness, "tokens rise and outlive a restart: have the store of the data refuse old ones"
+}
+
+// Unknown tells that not enough was run to judge. To tools it is None: they are
+// not to take it for more.
+func (b Backend) Unknown() bool { return b.Partial != "" && b.Fit == None && b.Why == b.Partial }
+
+// Verdict is Fit and Why as people read them.
+func (b Backend) Verdict() string {
+	if b.Unknown() {
+		return "unknown (not all checks were run): " + b.Why
+	}
+	return fmt.Sprintf("%s: %s", b.Fit, b.Why)
+}
+
+// shown is Fit in a table.
+func (b Backend) shown() string {
+	if b.Unknown() {
+		return "–"
+	}
+	return string(b.Fit)
+}
+
+const durable = "durable"
+
+// unread tells that a backend would be fit for more, had its driver read the
+// settings of the server.
+func (b Backend) unread() bool {
+	why := b.NotPromised[durable]
+	return b.Fit == Efficiency && strings.Contains(why, "not read yet") && b.Why == b.lacks(durable)
+}
+
+// noneDurable tells whether this is so of several backends, and no server
+// backend promises otherwise: then it is said once for all of them.
+func noneDurable(rows []Backend) bool {
+	n := 0
+	for _, b := range rows {
+		if b.claims(durable) && !b.OneProcess {
+			return false
+		}
+		if b.unread() {
+			n++
+		}
+	}
+	return n > 1
 }
 
 // lacks says why a promise does not stand; nothing if it was proved.

@@ -32,7 +32,7 @@ func markdownRow(b Backend) []string {
 	return append(cells, markdownCount(b),
 		pair(b.Speed.PairP50, b.Speed.PairP99, micros),
 		pair(b.Speed.HandoffP50, b.Speed.HandoffMax, millis),
-		string(b.Fit))
+		b.shown())
 }
 
 // markdownCount says how many of those that could be looked at passed.

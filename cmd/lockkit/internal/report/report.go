@@ -17,10 +17,21 @@ const Schema = 1
 
 // A Report is what one run found.
 type Report struct {
-	Schema      int       `json:"schema"`
-	Quick       bool      `json:"quick,omitempty"`       // fewer servers and fewer measurements
-	Interrupted bool      `json:"interrupted,omitempty"` // it ended before all was done
-	Backends    []Backend `json:"backends"`
+	Schema      int  `json:"schema"`
+	Quick       bool `json:"quick,omitempty"`       // fewer servers and fewer measurements
+	Interrupted bool `json:"interrupted,omitempty"` // it ended before all was done
+	Made
+	Backends []Backend `json:"backends"`
+}
+
+// Made says when and with what a report was made: figures are only to be
+// compared with those of the like.
+type Made struct {
+	Lockkit string `json:"lockkit,omitempty"` // the version
+	Go      string `json:"go,omitempty"`
+	OS      string `json:"os,omitempty"`
+	Arch    string `json:"arch,omitempty"`
+	Time    string `json:"time,omitempty"` // of the end of the run, as in RFC 3339
 }
 
 // A Backend is one row.

@@ -62,7 +62,7 @@ Fit for
 Failed checks
   redlock  basic/b  because of basic/b
 
-Waived: known to fail
+Waived: can't be passed by this backend, and why that does no harm
   postgres-advisory  basic/a  because of basic/a
 
 Unproven: could not be looked at
@@ -95,6 +95,43 @@ func TestTheLegendExplainsWhatIsThere(t *testing.T) {
 	r.Interrupted = true
 	if got := text(t, r, report.Style{}); !strings.Contains(got, "interrupted") {
 		t.Error("an interrupted run looks like a whole one")
+	}
+}
+
+func TestARunThatFinishedNothingHasNoLegendAndNoVerdict(t *testing.T) {
+	b := row("fencing durable")
+	b.Partial, b.Checks = "interrupted after 2 of 8 checks", b.Checks[:2]
+	r := report.New([]report.Backend{b})
+	r.Interrupted = true
+	got := text(t, r, report.Style{Unicode: true})
+	if strings.Contains(got, "How to read this") || strings.Contains(got, "none") {
+		t.Errorf("it says more than is known:\n%s", got)
+	}
+	if !strings.Contains(got, "redis  –  unknown (not all checks were run): interrupted after 2 of 8 checks") {
+		t.Errorf("got:\n%s", got)
+	}
+	if r.Backends[0].Fit != report.None {
+		t.Errorf("to tools: %s", r.Backends[0].Fit)
+	}
+}
+
+func TestAReasonThatSeveralBackendsShareIsToldOnce(t *testing.T) {
+	unread := func(name, why string) report.Backend {
+		b := row("fencing")
+		b.Name, b.NotPromised = name, map[string]string{"durable": why}
+		return b
+	}
+	etcd, redis := unread("etcd", "etcd 127.0.0.1:1: not read yet: the log"), unread("redis", "not read yet: appendfsync")
+	const note = "No server backend promises durable"
+	got := text(t, report.New([]report.Backend{etcd, redis}), report.Style{})
+	if strings.Count(got, note) != 1 || strings.Contains(got, "127.0.0.1") || strings.Contains(got, "appendfsync") {
+		t.Errorf("got:\n%s", got)
+	}
+	proved := row("fencing durable")
+	for _, rows := range [][]report.Backend{{redis}, {etcd, redis, proved}} {
+		if got := text(t, report.New(rows), report.Style{}); strings.Contains(got, note) || !strings.Contains(got, "appendfsync") {
+			t.Errorf("got:\n%s", got)
+		}
 	}
 }
 
