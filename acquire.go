@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -109,13 +110,22 @@ func (s *spec) failed(ctx context.Context, err error) error {
 // try makes one attempt. It is bounded: a grant that comes later than its TTL
 // is of no use.
 func (s *spec) try(ctx context.Context) (*lease, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
 	bounded, cancel := context.WithTimeout(ctx, s.ttl)
 	defer cancel()
 	l, err := s.attempt(bounded, s.b.driver.TryAcquire, false)
-	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-		return nil, drivers.Unavailable(err)
+	return l, outlived(ctx, bounded, err)
+}
+
+// outlived makes an error of a call that ran out of the engine's own bound not
+// look like the end of the caller's context.
+func outlived(caller, bounded context.Context, err error) error {
+	if err == nil || bounded.Err() == nil || caller.Err() != nil || errors.Is(err, ErrLost) {
+		return err
 	}
-	return l, err
+	return drivers.Unavailable(fmt.Errorf("no answer in time: %v", err)) //nolint:errorlint // hidden on purpose
 }
 
 // attempt asks the driver once. Whatever has no clear answer is reclaimed.
@@ -160,8 +170,8 @@ func (s *spec) explain(err error) error {
 // definite reports whether a driver's error says that nothing was granted.
 func definite(err error) bool {
 	var config *ConfigError
-	if errors.As(err, &config) {
-		return true // nothing was sent
+	if errors.As(err, &config) || errors.Is(err, drivers.ErrNotSent) {
+		return true
 	}
 	return errors.Is(err, ErrHeld) && !errors.Is(err, ErrUnavailable) &&
 		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)

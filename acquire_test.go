@@ -303,6 +303,9 @@ func TestTryAcquireIsBoundedWhenTheServiceHangs(t *testing.T) {
 		began := time.Now()
 		_, err := w.b.Lock("job", nil).TryAcquire(w.Context())
 		w.is(err, lock.ErrUnavailable)
+		if errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v looks like the end of the caller's context", err)
+		}
 		if took := time.Since(began); took > ttl {
 			t.Errorf("TryAcquire took %v", took)
 		}
@@ -522,5 +525,32 @@ func TestDistinctNamesNeverBlockEachOther(t *testing.T) {
 			w.ok(err)
 		}
 		time.Sleep(3 * ttl)
+	})
+}
+
+func TestARequestThatWasNotSentIsNotReclaimed(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		var c calls
+		w.store.SetFaults(memory.Faults{Before: c.hook})
+		d := flaky{w.other(), new(atomic.Int32), drivers.NotSent(errors.New("connection refused"))}
+		d.fails.Store(math.MaxInt32)
+		_, err := w.backend(d, nil).Lock("job", nil).Acquire(w.Context())
+		w.is(err, lock.ErrUnavailable)
+		synctest.Wait()
+		if n := c.of(memory.OpRelease); n != 0 {
+			t.Errorf("%d releases of what was never sent", n)
+		}
+	})
+}
+
+func TestAServiceThatIsAwayIsAskedLessAndLess(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		d := flaky{w.other(), new(atomic.Int32), drivers.Unavailable(errors.New("connection refused"))}
+		d.fails.Store(math.MaxInt32)
+		_, err := w.backend(d, &lock.Options{TTL: time.Minute}).Lock("job", nil).Acquire(w.Context())
+		w.is(err, lock.ErrUnavailable)
+		if tries := math.MaxInt32 - d.fails.Load(); tries > 120 {
+			t.Errorf("asked %d times in a minute", tries)
+		}
 	})
 }

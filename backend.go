@@ -28,7 +28,7 @@ type Options struct {
 	// and time are added by themselves. At most 256 bytes of plain text.
 	Note string
 	// Poll is the longest time between two looks at a lock that is waited
-	// for. Default 1 s where the service wakes waiters, 250 ms elsewhere.
+	// for. Default 1 s where the service wakes waiters, 100 ms elsewhere.
 	Poll time.Duration
 	// TokenBase is added to every token. Raise it when data moves to a
 	// backend whose tokens are lower than those already seen.
@@ -40,7 +40,7 @@ type Options struct {
 func (o Options) withDefaults(d drivers.Driver) (Options, error) {
 	o.TTL = cmp.Or(o.TTL, DefaultTTL)
 	if o.Poll == 0 {
-		o.Poll = 250 * time.Millisecond
+		o.Poll = 100 * time.Millisecond
 		if d != nil && d.Guarantees().Has(Prompt) {
 			o.Poll = time.Second
 		}
@@ -96,7 +96,7 @@ type Backend struct {
 // makes all the promises asked for:
 //
 //	lock.Open(ctx, "redis://127.0.0.1:6379")
-//	lock.Open(ctx, "etcd://10.0.0.1:2379,10.0.0.2:2379?lock_ttl=10s", lock.Correctness)
+//	lock.Open(ctx, "etcd://10.0.0.1:2379,10.0.0.2:2379?lock_ttl=10s", lock.Fencing)
 //
 // Settings for every backend: lock_ttl, lock_note, lock_poll, lock_token_base
 // (see [Options]), lock_prefix, and lock_need, which adds to need. The driver's
@@ -130,8 +130,9 @@ func newBackend(d drivers.Driver, opts *Options, scheme string) (*Backend, error
 	return b, nil
 }
 
-// Lock is the lock of that name. It sends nothing; a bad name or option is the
-// error of its Acquire.
+// Lock is the lock of that name. It sends nothing. A bad name or option is the
+// error of its Acquire, so that Lock can stand inside a call; FencedLock, which
+// may be refused in any case, tells it at once.
 func (b *Backend) Lock(name string, opts *LockOptions) Lock {
 	return handle[Lease]{b.newSpec(name, opts, false)}
 }

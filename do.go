@@ -55,11 +55,21 @@ func DoFenced(ctx context.Context, l FencedLock, fn func(ctx context.Context, to
 	return hold(ctx, lease, func(ctx context.Context) error { return fn(ctx, lease.Token()) })
 }
 
+// TryDoFenced is TryDo with the token.
+func TryDoFenced(ctx context.Context, l FencedLock, fn func(ctx context.Context, token Token) error) error {
+	lease, err := l.TryAcquire(ctx)
+	if err != nil {
+		return err
+	}
+	return hold(ctx, lease, func(ctx context.Context) error { return fn(ctx, lease.Token()) })
+}
+
 func hold(ctx context.Context, lease Lease, fn func(ctx context.Context) error) (err error) {
 	held, cancel := Context(ctx, lease)
 	defer cancel()
 	defer func() {
-		if released := lease.Release(ctx); errors.Is(released, ErrLost) {
+		released := lease.Release(ctx)
+		if errors.Is(released, ErrLost) && !errors.Is(err, ErrLost) {
 			err = errors.Join(err, released)
 		}
 	}()

@@ -140,3 +140,17 @@ func TestInspectTellsNobody(t *testing.T) {
 		w.is(err, lock.ErrNotHeld)
 	})
 }
+
+func TestTryDoFencedHandsOverTheTokenOrSkips(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		fenced, err := w.b.FencedLock("job", nil)
+		w.ok(err)
+		w.ok(lock.TryDoFenced(w.Context(), fenced, func(_ context.Context, token lock.Token) error {
+			if token <= 0 {
+				t.Errorf("token %d", token)
+			}
+			w.is(lock.TryDoFenced(w.Context(), fenced, func(context.Context, lock.Token) error { return nil }), lock.ErrHeld)
+			return nil
+		}))
+	})
+}

@@ -226,7 +226,7 @@ func (l *lease) release(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}
-	err := l.b.driver.Release(ctx, l.grant)
+	err := outlived(context.Background(), ctx, l.b.driver.Release(ctx, l.grant))
 	if err != nil && !errors.Is(err, ErrLost) {
 		l.b.reclaim(l.grant)
 	}

@@ -14,8 +14,13 @@
 // # What happens if two holders run at once?
 //
 // If a second run only wastes work, any backend will do: take a [Lock]. If it
-// would corrupt data, ask [Open] for [Correctness], take a [FencedLock], and
-// let the store of the data check its [Token] ([DoFenced]).
+// would corrupt data, ask [Open] for [Fencing], take a [FencedLock], and let the
+// store of the data check its [Token] ([DoFenced]).
+//
+// [Correctness] is Fencing and [Durable]: tokens that outlive a crash of the
+// service. In this release no driver of a server claims Durable, since it rests
+// on settings of the servers that are not read yet; see docs/guarantees.md for
+// what to make sure of.
 //
 // # What is not guaranteed
 //
@@ -100,15 +105,19 @@ type (
 	Holder = drivers.Holder
 	// Report says what a backend found on its live servers.
 	Report = drivers.Report
-	// HeldError says who holds the name. It matches ErrHeld.
+	// HeldError says who holds the name: Holder (Host, PID, Note, Since, You,
+	// Token) and Remaining. It matches ErrHeld. Get at it by errors.As.
 	HeldError = drivers.HeldError
-	// LostError says why a lease ended. It matches ErrLost.
+	// LostError says why a lease ended: Reason, and Err, what led to it. It
+	// matches ErrLost.
 	LostError = drivers.LostError
-	// UnmetError says which promise a backend does not make, and why.
+	// UnmetError says which promises a backend does not make: Scheme, Want,
+	// Have, and Why, a line for each.
 	UnmetError = drivers.UnmetError
-	// ConfigError says what is wrong with a setting and how to mend it.
+	// ConfigError says what is wrong with a setting and how to mend it: Key,
+	// Value, Problem, Fix.
 	ConfigError = drivers.ConfigError
-	// Error wraps an error with the operation and the lock's name.
+	// Error wraps an error with the operation (Op) and the lock's name.
 	Error = drivers.Error
 )
 

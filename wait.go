@@ -13,6 +13,9 @@ import (
 // firstPoll is the first pause of a waiter that no service wakes.
 const firstPoll = 10 * time.Millisecond
 
+// failingPoll is the longest pause while the service does not answer.
+const failingPoll = time.Second
+
 // inspectBound is how much later a wait that is given up returns, at most, so
 // that its error can tell who holds the name.
 const inspectBound = 200 * time.Millisecond
@@ -102,16 +105,21 @@ func (w *wait) mayRepeat(err error) bool {
 }
 
 func (w *wait) answered(err error) {
-	w.failing = 0
+	if w.failing != 0 {
+		w.failing, w.pause = 0, firstPoll
+	}
 	w.refusal = err
 }
 
 // untilNext is the pause before the next attempt: growing, at random within a
 // half so that waiters spread, and never past the end of the holder's time.
 func (w *wait) untilNext(err error) time.Duration {
-	pause := w.pause/2 + rand.N(w.pause)
-	w.pause = min(w.pause*3/2, max(w.b.opts.Poll, firstPoll))
-	pause = min(pause, w.b.opts.Poll)
+	most := w.b.opts.Poll
+	if w.failing != 0 {
+		most = max(most, failingPoll)
+	}
+	pause := min(w.pause/2+rand.N(w.pause), most)
+	w.pause = min(w.pause*3/2, max(most, firstPoll))
 	var held *HeldError
 	if errors.As(err, &held) && held.Remaining > 0 {
 		pause = min(pause, held.Remaining+time.Millisecond)

@@ -96,8 +96,9 @@ type Driver interface {
 	// TryAcquire makes one attempt. It returns a *HeldError if someone else
 	// holds the name, and then has left nothing behind at the service. After
 	// any other error the outcome is unknown, and Release of a Grant with just
-	// Name and Owner will follow; the exception is a *ConfigError, which says
-	// that nothing was granted and that trying again is of no use. TryAcquire is not re-entrant: a name held
+	// Name and Owner will follow. Two errors say that nothing was granted, and
+	// are not followed by a Release: a *ConfigError (trying again is of no use)
+	// and one that matches ErrNotSent (there was no connection). TryAcquire is not re-entrant: a name held
 	// through this same driver is held.
 	TryAcquire(ctx context.Context, r Request) (Grant, error)
 
@@ -175,6 +176,9 @@ type Holder struct {
 // String describes the holder to people, such as
 // "web-1 (pid 4711, nightly report) since 2006-01-02T15:04:05Z, 4.2s left".
 func (h Holder) String() string {
+	if h == (Holder{}) {
+		return "nobody known"
+	}
 	s := cmp.Or(h.Host, "an unnamed holder")
 	switch {
 	case h.PID != 0 && h.Note != "":

@@ -26,6 +26,9 @@ var (
 	// ErrUnavailable: the service could not be reached or could not serve,
 	// which may pass.
 	ErrUnavailable = errors.New("lock service unavailable")
+	// ErrNotSent: there was no connection, so the request certainly never left
+	// and nothing has to be cleaned up. It goes with ErrUnavailable.
+	ErrNotSent = errors.New("request was not sent")
 	// ErrClosed: the driver or backend was closed.
 	ErrClosed = errors.New("lock backend is closed")
 )
@@ -54,6 +57,7 @@ type Reason string
 // The reasons.
 const (
 	Expired      Reason = "expired"             // its time ran out
+	Gone         Reason = "gone"                // the service has no such grant: flushed, evicted, deleted, or expired there
 	Taken        Reason = "taken"               // the service says it is not ours (any more)
 	SessionEnded Reason = "session ended"       // the session or lease it hung on ended
 	Unreachable  Reason = "service unreachable" // no renewal got through in time
@@ -88,6 +92,14 @@ func Unavailable(err error) error {
 	}
 	return &unavailable{err}
 }
+
+// NotSent marks err as a request that never left: the result matches
+// ErrNotSent, ErrUnavailable and err.
+func NotSent(err error) error { return &notSent{unavailable{err}} }
+
+type notSent struct{ unavailable }
+
+func (n *notSent) Is(target error) bool { return target == ErrNotSent || target == ErrUnavailable }
 
 type unavailable struct{ err error }
 

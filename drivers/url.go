@@ -58,6 +58,9 @@ func (n Node) Addr(defaultPort string) string {
 // ParseURL parses a backend URL. Errors are *ConfigError and never hold the
 // user info.
 func ParseURL(raw string) (*URL, error) {
+	if raw == "" {
+		return nil, &ConfigError{Key: "url", Problem: "is empty", Fix: "set it, like redis://127.0.0.1:6379"}
+	}
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok || !validScheme(scheme) {
 		return nil, &ConfigError{Key: "url", Problem: "has no scheme", Fix: "write it like redis://127.0.0.1:6379"}

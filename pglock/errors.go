@@ -124,7 +124,7 @@ func (p *place) explainClient(err error) error {
 		return drivers.Unavailable(fmt.Errorf("postgres %s does not answer", p.addr()))
 	case errors.As(err, &op) && op.Op == "dial":
 		// pgx says it again for each way that it tried to connect.
-		return drivers.Unavailable(fmt.Errorf("postgres %s: %w: is it running, and is this its address?", p.addr(), op))
+		return drivers.NotSent(fmt.Errorf("postgres %s: %w: is it running, and is this its address?", p.addr(), op))
 	}
 	return drivers.Unavailable(fmt.Errorf("postgres %s: %w", p.addr(), err))
 }

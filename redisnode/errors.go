@@ -39,7 +39,7 @@ func (n *Node) explain(ctx context.Context, err error) error {
 	}
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {
-		return drivers.Unavailable(n.errorf("%w: is it running, and is this its address?", err))
+		return drivers.NotSent(n.errorf("%w: is it running, and is this its address?", err))
 	}
 	return drivers.Unavailable(n.errorf("%w", err))
 }

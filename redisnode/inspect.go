@@ -85,7 +85,7 @@ func (s Server) whyNotFencing() string {
 	case s.Addr == failoverAddr:
 		return "a sentinel may promote a replica that lacks the last tokens"
 	case s.Replicas > 0:
-		return fmt.Sprintf("has %d replicas: one that is promoted may lack the last tokens", s.Replicas)
+		return fmt.Sprintf("has replicas (%d): one that is promoted may lack the last tokens", s.Replicas)
 	}
 	return ""
 }

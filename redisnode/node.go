@@ -64,7 +64,7 @@ func (n *Node) Acquire(ctx context.Context, r drivers.Request) (drivers.Token, e
 }
 
 // Renew sets the time to live of a grant. It returns a *drivers.LostError, with
-// the reason Expired if nobody holds the name and Taken if somebody else does.
+// the reason Gone if nobody holds the name and Taken if somebody else does.
 func (n *Node) Renew(ctx context.Context, name, owner string, ttl time.Duration) error {
 	answer, err := n.number(ctx, renewScript, nil, nil, 1, n.keys(name).hold(), owner, millis(ttl))
 	switch {
@@ -73,7 +73,7 @@ func (n *Node) Renew(ctx context.Context, name, owner string, ttl time.Duration)
 	case answer < 0:
 		return drivers.Lost(drivers.Taken, nil)
 	case answer == 0:
-		return drivers.Lost(drivers.Expired, nil)
+		return drivers.Lost(drivers.Gone, nil)
 	}
 	return nil
 }

@@ -120,7 +120,7 @@ func renew(ttl time.Duration) step {
 		err := n.renew(ctx, l.request, ttl)
 		var lost *drivers.LostError
 		if errors.As(err, &lost) {
-			at.held, at.missing = false, lost.Reason == drivers.Expired
+			at.held, at.missing = false, lost.Reason == drivers.Gone
 		}
 		return err
 	}

@@ -94,7 +94,7 @@ func (d *Driver) removeUntilClear(name, owner string) error {
 }
 
 // remove finds the nodes of an owner and deletes them. The search comes after
-// a sync, and what this session sent before is done or refused by then: the
+// sync, and what this session sent before is done or refused by then: the
 // service closes a session's old connection before it serves a new one, and
 // refuses what is still on its way through another server.
 func (d *Driver) remove(name, owner string) error {

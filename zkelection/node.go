@@ -90,12 +90,13 @@ func (d *Driver) listNow(ctx context.Context, name string) (queue, error) {
 	return d.list(ctx, name)
 }
 
-func (d *Driver) sync(ctx context.Context, at string) error {
-	return run(ctx, func() error {
-		_, err := d.conn.Sync(at)
-		return err
-	})
-}
+// sync returns when this session's server has applied all that was acknowledged
+// to anyone before the call, or zk.ErrNoNode if there is no such node.
+//
+// ZooKeeper's own sync does not do that where the server is the leader: it
+// answers from what it has applied itself, and followers may be ahead of it. A
+// transaction goes through all of it, and changes nothing.
+func (d *Driver) sync(ctx context.Context, at string) error { return d.prover.prove(ctx, at) }
 
 func (d *Driver) delete(ctx context.Context, nodePath string) error {
 	return run(ctx, func() error { return d.conn.Delete(nodePath, -1) })

@@ -54,11 +54,13 @@
 // time is removed by the driver, because the session itself goes on.
 //
 // Release deletes the node by its path, which no successor shares. Without the
-// path it finds the node by its owner, after a sync. If the answer is lost the
-// driver goes on in the background until it has one. No request of the same
-// owner can arrive later: the driver waits for those it has sent, a server
-// closes the old connection of a session before it serves a new one, and the
-// leader refuses a session's requests through a server that it has left.
+// path it finds the node by its owner, after a transaction that changes nothing,
+// so that no old state is read (the service's sync does not see to that where
+// the server is the leader). If the answer is lost the driver goes on in the
+// background until it has one. No request of the same owner can arrive later:
+// the driver waits for those it has sent, a server closes the old connection of
+// a session before it serves a new one, and the leader refuses a session's
+// requests through a server that it has left.
 //
 // # What can go wrong
 //
