@@ -17,6 +17,9 @@ import (
 	_ "github.com/lockkit/lock/drivers/all" // registers the schemes
 )
 
+// InProcess is where the locks are of a backend that needs no server.
+const InProcess = "inside this process"
+
 // A Backend is one way to keep locks.
 type Backend struct {
 	Name    string
@@ -27,13 +30,17 @@ type Backend struct {
 	// OneProcess says that other processes have locks of their own.
 	OneProcess bool
 
+	// Stays says what a run of the suite leaves behind, beyond its end; nothing
+	// if nothing is known to stay.
+	Stays string
+
 	schemes []string // the URLs that name it, the first by preference
 	mode    string   // lock_mode, where one scheme serves two backends
 	url     func(*servers.Cluster) string
 	started pace              // on servers of package servers
 	given   pace              // on servers with the product's own defaults
 	lively  bool              // its client keeps grants alive by itself: see relay
-	waive   map[string]string // checks that it is known to fail, and why
+	waive   map[string]string // checks that it can't pass, and why that does no harm
 }
 
 // A pace is how the service keeps time.
@@ -53,6 +60,7 @@ var all = []Backend{
 	},
 	{
 		Name: "redis", Product: servers.Redis, Members: 1, Quick: 1, schemes: []string{"redis", "rediss"},
+		Stays:   "some hundred counters stay for up to seven days",
 		url:     func(c *servers.Cluster) string { return c.URL() },
 		started: pace{ttl: time.Second, slack: time.Second},
 	},
@@ -72,6 +80,7 @@ var all = []Backend{
 		// The time to live is the session's: from 2 to 20 ticks, of 0.2 s here
 		// and 2 s by default. It ends at a tick.
 		Name: "zookeeper", Product: servers.ZooKeeper, Members: 3, Quick: 1, schemes: []string{"zk"},
+		Stays:   "some empty parents stay until the server clears them away",
 		url:     func(c *servers.Cluster) string { return c.URL() },
 		started: pace{ttl: 2 * time.Second, slack: 2 * time.Second, session: 4 * time.Second},
 		given:   pace{ttl: 6 * time.Second, slack: 3 * time.Second, session: 12 * time.Second},
@@ -83,6 +92,7 @@ var all = []Backend{
 	{
 		Name: "postgres-advisory", Product: servers.Postgres, Members: 1, Quick: 1,
 		schemes: []string{"postgres", "postgresql"}, mode: "advisory", url: postgresURL,
+		Stays:   "a row per name stays for ever, some hundreds",
 		started: pace{ttl: time.Second, slack: time.Second},
 		waive: map[string]string{
 			"basic/release-defeats-late-acquire": "a session's locks are its own, and no other client sends this owner's requests",
@@ -91,6 +101,7 @@ var all = []Backend{
 	{
 		Name: "postgres-cas", Product: servers.Postgres, Members: 1, Quick: 1,
 		schemes: []string{"postgres", "postgresql"}, mode: "cas", url: postgresURL,
+		Stays:   "a row per name stays for ever, some hundreds",
 		started: pace{ttl: time.Second, slack: time.Second},
 	},
 }

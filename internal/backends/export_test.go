@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Waivers are the checks that a backend is known to fail.
+// Waivers are the checks that a backend can't pass.
 func (b Backend) Waivers() map[string]string { return maps.Clone(b.waive) }
 
 // A Relay is a relay for tests.

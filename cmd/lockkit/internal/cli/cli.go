@@ -72,10 +72,12 @@ func newRoot() *cobra.Command {
 		Long:          long,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          usageArgs(cobra.NoArgs),
+		Args:          knownCommand,
+		Version:       readVersion().text(),
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%w", err) })
+	root.SetVersionTemplate("{{.Version}}")
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usage("%w%s", err, suggestFlag(c, err)) })
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newCompare(), newVerify(), newVersion(), newTable())
 	return root
@@ -104,15 +106,6 @@ func (u *usageError) Unwrap() error { return u.err }
 
 func usage(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if err := check(c, args); err != nil {
-			return usage("%w", err)
-		}
-		return nil
-	}
-}
-
 func statusOf(err error) int {
 	var wrong *usageError
 	var fault *drivers.ConfigError
@@ -125,6 +118,21 @@ func statusOf(err error) int {
 		return Usage
 	}
 	return Broken
+}
+
+// onInterrupt calls f as soon as ctx ends. The function that it returns gives
+// that up, or waits until f has returned.
+func onInterrupt(ctx context.Context, f func()) (done func()) {
+	told := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(told)
+		f()
+	})
+	return func() {
+		if !stop() {
+			<-told
+		}
+	}
 }
 
 // split reads a flag's list; empty parts are ignored.

@@ -31,6 +31,10 @@ func TestAWrongCommandLineEndsWith2AndSaysWhatIsWrong(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"nonsense", "nonsense"},
 		{"--nonsense", "nonsense"},
+		{"comprae", "did you mean compare?"},
+		{"redis://:secret@h.invalid", "verify URL"},
+		{"compare --quik", "did you mean --quick?"},
+		{"compare redis://:secret@h.invalid", "no arguments"},
 		{"compare --nonsense", "nonsense"},
 		{"compare extra", "extra"},
 		{"compare --only consul", "postgres-cas"},
@@ -46,14 +50,14 @@ func TestAWrongCommandLineEndsWith2AndSaysWhatIsWrong(t *testing.T) {
 		{"compare --url etcd=etcd://h.invalid?lock_ttl=soon", "lock_ttl"},
 		{"compare --only memory --json " + here + "/no/such/directory", "--json"},
 		{"verify", "needs the URL"},
-		{"verify redis://a redis://b", "at most 1"},
+		{"verify redis://a redis://b", "one URL"},
 		{"verify nonsense", "has no scheme"},
 		{"verify nope://h.invalid", "scheme"},
 		{"verify redis://:secret@h.invalid?lock_tll=1s", "lock_ttl"},
 		{"verify mem:// --only basics", "--list"},
 		{"verify mem:// --ttl -1s", "--ttl"},
 		{"version extra", "extra"},
-		{"table", "accepts 1 arg"},
+		{"table", "one report"},
 		{"table " + here + "/nothing.json", "nothing.json"},
 	} {
 		t.Run(c.args, func(t *testing.T) {
@@ -108,6 +112,9 @@ func TestVersionTellsTheDriversCompiledIn(t *testing.T) {
 	if _, stdout, _ = command(t, "version"); !strings.Contains(stdout, "zk://") {
 		t.Error(stdout)
 	}
+	if _, flag, _ := command(t, "--version"); flag != stdout {
+		t.Errorf("--version tells otherwise: %s", flag)
+	}
 }
 
 func TestCompareListsWhatWouldRunAndStartsNothing(t *testing.T) {
@@ -153,10 +160,16 @@ func TestVerifyPrintsALineForEachCheckAndCountsThem(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, stdout)
 		}
 	}
-	if !strings.Contains(stderr, "creates and deletes locks") {
+	if !strings.Contains(stdout, "fit for: unknown (not all checks were run)") {
+		t.Errorf("a verdict over a part of the checks:\n%s", stdout)
+	}
+	if !strings.HasPrefix(stderr, "memory: inside this process; creates and deletes locks") {
 		t.Errorf("no warning: %s", stderr)
 	}
 	r := readReport(t, file)
+	if r.Lockkit == "" || r.Go == "" || r.OS == "" || r.Arch == "" || r.Time == "" {
+		t.Errorf("it does not tell what made it: %+v", r.Made)
+	}
 	if len(r.Backends) != 1 || len(r.Backends[0].Checks) != 2 || r.Backends[0].Fit != report.None || r.Backends[0].Partial == "" {
 		t.Errorf("a part of the checks says nothing of the whole: %+v", r)
 	}
@@ -237,9 +250,12 @@ func TestAMissingServerIsARowThatSaysHowToGetIt(t *testing.T) {
 func TestARunThatIsInterruptedEndsWith130AndAPartialTable(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	status, stdout, _ := commandIn(ctx, "compare", "--only", "memory")
-	if status != cli.Interrupted || !strings.Contains(stdout, "interrupted") {
+	status, stdout, stderr := commandIn(ctx, "compare", "--only", "memory")
+	if status != cli.Interrupted || !strings.Contains(stdout, "interrupted") || strings.Contains(stdout, "How to read") {
 		t.Errorf("%d %s", status, stdout)
+	}
+	if !strings.Contains(stderr, "interrupted: stopping the servers") {
+		t.Errorf("it seems to hang: %s", stderr)
 	}
 	if status, _, _ := commandIn(ctx, "verify", "mem://"); status != cli.Interrupted {
 		t.Errorf("%d", status)

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +28,7 @@ type compareFlags struct {
 }
 
 const compareLong = `compare starts every server that it finds on this machine, runs the conformance
-suite and a first speed measurement on each backend, and prints one table to
+suite and a speed measurement on each backend, and prints one table to
 decide from. Servers that are missing are rows that say how to get them.
 
 A server that --url names is used instead of one that is started. It is asked
@@ -52,7 +54,7 @@ func newCompare() *cobra.Command {
 		Short:   "Check and measure all backends and print one table",
 		Long:    compareLong,
 		Example: compareExample,
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    noArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return compare(c, f) },
 	}
 	c.Flags().BoolVar(&f.quick, "quick", false, "one server of etcd and of zookeeper, and few measurements")
@@ -77,7 +79,9 @@ func compare(c *cobra.Command, f compareFlags) error {
 		return err
 	}
 	p := newProgress(c.ErrOrStderr())
+	told := onInterrupt(c.Context(), func() { p.say("%s", "interrupted: stopping the servers…") })
 	r, err := (&comparison{flags: f, jobs: jobs, progress: p}).run(c.Context())
+	told()
 	p.end()
 	if err != nil {
 		return err
@@ -194,7 +198,7 @@ func (j *job) source() (from, mend string) {
 	case j.target != nil:
 		return "given: " + j.target.String(), ""
 	case j.backend.Product == "":
-		return "inside this process", ""
+		return backends.InProcess, ""
 	}
 	s, err := j.backend.Look()
 	var missing *servers.MissingError
@@ -227,8 +231,17 @@ func openOutput(stdout io.Writer, file string) (*output, error) {
 	return &output{stdout, file}, nil
 }
 
+// stamp says what made a report, and when.
+func stamp() report.Made {
+	return report.Made{
+		Lockkit: readVersion().Version, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
+		Time: time.Now().UTC().Format(time.RFC3339),
+	}
+}
+
 // finish writes the report and says by its error how the run ended.
 func (o *output) finish(r report.Report) error {
+	r.Made = stamp()
 	if err := o.write(r); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func newTable() *cobra.Command {
 		Long:    tableLong,
 		Example: "  lockkit compare --json report.json && lockkit table report.json --into README.md",
 		Hidden:  true,
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    oneReport,
 		RunE: func(c *cobra.Command, args []string) error {
 			text, err := tableOf(args[0])
 			if err != nil {

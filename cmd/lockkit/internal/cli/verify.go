@@ -45,10 +45,10 @@ func newVerify() *cobra.Command {
 		Short:   "Check one running backend",
 		Long:    verifyLong,
 		Example: verifyExample,
-		Args:    usageArgs(cobra.MaximumNArgs(1)),
+		Args:    oneURL,
 		RunE:    func(c *cobra.Command, args []string) error { return verify(c, args, f) },
 	}
-	c.Flags().StringSliceVar(&f.only, "only", nil, "the checks to run, by the beginning of their ids: `ID-PREFIX,…`")
+	c.Flags().StringSliceVar(&f.only, "only", nil, "run only the checks whose ids begin with `PREFIXES`, such as basic/wait,fair")
 	c.Flags().StringVar(&f.json, "json", "", "write the report as JSON to `FILE`; - writes it to the output in place of the lines")
 	c.Flags().BoolVar(&f.list, "list", false, "list the checks with their rules, and run none")
 	c.Flags().DurationVar(&f.ttl, "ttl", 0, "the shortest time to live to ask for (default: what suits the product)")
@@ -169,8 +169,8 @@ func (v *verification) run(ctx context.Context, checks []conformance.Check) (rep
 		return report.Report{}, &redacted{err, v.target.Redact(err.Error())}
 	}
 	cfg := v.config(ctx, checks)
-	fmt.Fprintf(v.log, "%s: %s %s at %s; creates and deletes locks that begin with %q, and touches nothing else\n",
-		v.backend.Name, v.row.Server.Product, v.row.Server.Version, v.target, cfg.Prefix)
+	fmt.Fprintln(v.log, v.announce(cfg.Prefix))
+	defer onInterrupt(ctx, func() { v.tell("interrupted: ending the checks…") })()
 	v.keep(ctx, conformance.Verify(ctx, cfg), checks)
 	r := report.New([]report.Backend{v.row})
 	r.Interrupted = ctx.Err() != nil
@@ -211,10 +211,28 @@ func (v *verification) config(ctx context.Context, checks []conformance.Check) c
 
 func (v *verification) logf(format string, args ...any) {
 	if v.flags.verbose {
-		v.print.Lock()
-		defer v.print.Unlock()
-		fmt.Fprintf(v.log, format+"\n", args...)
+		v.tell(format, args...)
 	}
+}
+
+// tell writes a line that is no result.
+func (v *verification) tell(format string, args ...any) {
+	v.print.Lock()
+	defer v.print.Unlock()
+	fmt.Fprintf(v.log, format+"\n", args...)
+}
+
+// announce says, before anything is done, what will be done where.
+func (v *verification) announce(prefix string) string {
+	where := v.target.String()
+	if !v.backend.OneProcess {
+		where = strings.Join(strings.Fields(v.row.Server.Product+" "+v.row.Server.Version), " ") + " at " + where
+	}
+	text := fmt.Sprintf("%s: %s; creates and deletes locks that begin with %q, and touches nothing else", v.backend.Name, where, prefix)
+	if v.backend.Stays != "" {
+		text += "; " + v.backend.Stays
+	}
+	return text
 }
 
 // keep puts the results into the row.
@@ -233,5 +251,5 @@ func (v *verification) summary(b report.Backend) string {
 	counts := fmt.Sprintf("%s: %d passed, %d failed, %d waived, %d unproven, %d absent", b.Name,
 		b.Count(conformance.Passed), b.Count(conformance.Failed), b.Count(conformance.Waived),
 		b.Count(conformance.Unproven), b.Count(conformance.Absent))
-	return fmt.Sprintf("%s\nfit for: %s: %s", counts, b.Fit, b.Why)
+	return fmt.Sprintf("%s\nfit for: %s", counts, b.Verdict())
 }

@@ -28,7 +28,7 @@ func newVersion() *cobra.Command {
 		Use:     "version",
 		Short:   "Tell the version and the drivers compiled in",
 		Example: "  lockkit version\n  lockkit version --json",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return readVersion().write(c.OutOrStdout(), asJSON)
 		},
@@ -69,11 +69,14 @@ func (v versionInfo) write(w io.Writer, asJSON bool) error {
 		_, err = fmt.Fprintln(w, string(text))
 		return err
 	}
+	_, err := io.WriteString(w, v.text())
+	return err
+}
+
+func (v versionInfo) text() string {
 	text := fmt.Sprintf("lockkit %s, %s %s\n", v.Version, v.Go, v.Platform)
 	if v.Revision != "" {
 		text += "revision " + v.Revision + "\n"
 	}
-	text += "drivers for " + strings.Join(v.Schemes, "://, ") + "://\n"
-	_, err := io.WriteString(w, text)
-	return err
+	return text + "drivers for " + strings.Join(v.Schemes, "://, ") + "://\n"
 }

@@ -379,9 +379,9 @@ var legend = [][2]string{
 	{"durable", "no token is forgotten or given twice after a crash or a restart"},
 	{"fair", "waiters are served in the order in which they came"},
 	{"prompt", "waiters are woken; elsewhere they look again and again"},
-	{"checks", "passed, failed, waived (can't be passed by this backend, which does no harm), unproven (could not be looked at)"},
+	{"checks", "passed, failed, waived (can't be passed by this backend; harmless), unproven (could not be looked at)"},
 	{"pair", "a free lock is acquired and released"},
-	{"handoff", "from a release until a waiter in another client has the lock; one that polls ends its pause first (lock_poll)"},
+	{"handoff", "from a release until another client's waiter has the lock; one that polls ends its pause (lock_poll) first"},
 	{"efficiency", "will do where a second run at once only wastes work: a mail is sent twice"},
 	{"correctness", "needed where a second run would spoil data: fencing and durable, and a store that refuses old tokens"},
 }
