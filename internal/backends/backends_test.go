@@ -297,3 +297,22 @@ func TestAQuickComparisonTakesFewerServers(t *testing.T) {
 		t.Errorf("%s, %s", quick, full)
 	}
 }
+
+func TestAServerThatWasStartedAloneIsNotWarnedOf(t *testing.T) {
+	const alone, other = "127.0.0.1:2181 stands alone: locks and tokens are gone with its disk", "fsync is off"
+	for _, c := range []struct {
+		source  string
+		servers int
+		warning string
+		want    bool
+	}{
+		{backends.Started, 1, alone, true},
+		{backends.Started, 3, alone, false},
+		{backends.Given, 1, alone, false},
+		{backends.Started, 1, other, false},
+	} {
+		if got := backends.Foreseen(c.source, c.servers, c.warning); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}

@@ -23,3 +23,8 @@ func (r Relay) Addr() string {
 func (r Relay) Hold()   { r.r.hold() }
 func (r Relay) Resume() { r.r.resume() }
 func (r Relay) Close()  { r.r.close() }
+
+// Foreseen tells whether a server's warning is kept from the user.
+func Foreseen(source string, servers int, warning string) bool {
+	return (&Target{Source: source, Servers: servers}).foreseen(warning)
+}

@@ -381,7 +381,7 @@ var legend = [][2]string{
 	{"prompt", "waiters are woken; elsewhere they look again and again"},
 	{"checks", "passed, failed, waived (can't be passed by this backend; harmless), unproven (could not be looked at)"},
 	{"pair", "a free lock is acquired and released"},
-	{"handoff", "from a release until another client's waiter has the lock; one that polls ends its pause (lock_poll) first"},
+	{"handoff", "until another client's waiter has the released lock; one that polls sleeps its pause out (lock_poll)"},
 	{"efficiency", "will do where a second run at once only wastes work: a mail is sent twice"},
 	{"correctness", "needed where a second run would spoil data: fencing and durable, and a store that refuses old tokens"},
 }
