@@ -50,8 +50,7 @@ func (s *spec) request() drivers.Request {
 	}
 }
 
-// A handle is a spec as a Lock or as a FencedLock; *lease is both Lease and
-// Fenced.
+// A handle is a spec as a Lock or as a FencedLock.
 type handle[L Lease] struct{ s *spec }
 
 func (h handle[L]) Name() string { return h.s.name }
@@ -72,7 +71,10 @@ func typed[L Lease](l *lease, err error) (L, error) {
 		var none L
 		return none, err
 	}
-	return any(l).(L), nil
+	if plain, ok := any(l).(L); ok {
+		return plain, nil
+	}
+	return any(fencedLease{l}).(L), nil
 }
 
 func (s *spec) tryAcquire(ctx context.Context) (*lease, error) {
@@ -113,7 +115,7 @@ func (s *spec) try(ctx context.Context) (*lease, error) {
 	if s.err != nil {
 		return nil, s.err
 	}
-	bounded, cancel := context.WithTimeout(ctx, s.ttl)
+	bounded, cancel := context.WithTimeout(ctx, min(s.ttl, callBound))
 	defer cancel()
 	l, err := s.attempt(bounded, s.b.driver.TryAcquire, false)
 	return l, outlived(ctx, bounded, err)
@@ -222,6 +224,8 @@ func (s *spec) vet(r drivers.Request, g drivers.Grant) (Token, error) {
 		return 0, errors.New("driver defect: the grant is for another request")
 	case g.TTL <= 0:
 		return 0, errors.New("driver defect: the grant has no time to live")
+	case s.fenced && g.Token <= 0 && !s.b.Guarantees().Has(Fencing):
+		return 0, s.b.noFencing() // any more
 	case s.fenced && g.Token <= 0:
 		return 0, errors.New("driver defect: the grant has no fencing token")
 	case g.Token > math.MaxInt64-s.b.opts.TokenBase:
@@ -240,6 +244,8 @@ func (s *spec) inspect(ctx context.Context) (Holder, error) {
 	if !ok {
 		return Holder{}, s.b.failed("inspect", s.name, errors.ErrUnsupported)
 	}
-	h, err := i.Inspect(ctx, s.name)
-	return s.b.readHolder(h), s.b.failed("inspect", s.name, err)
+	bounded, cancel := context.WithTimeout(ctx, callBound)
+	defer cancel()
+	h, err := i.Inspect(bounded, s.name)
+	return s.b.readHolder(h), s.b.failed("inspect", s.name, outlived(ctx, bounded, err))
 }

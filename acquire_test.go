@@ -554,3 +554,21 @@ func TestAServiceThatIsAwayIsAskedLessAndLess(t *testing.T) {
 		}
 	})
 }
+
+func TestCloseWaitsForAReleaseUnderWay(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		l := w.acquire()
+		w.store.SetFaults(memory.Faults{Before: on(memory.OpRelease, func(context.Context) error {
+			time.Sleep(time.Second)
+			return nil
+		})})
+		released := make(chan error)
+		go func() { released <- l.Release(w.Context()) }()
+		synctest.Wait()
+		w.ok(w.b.Close())
+		w.ok(<-released)
+		if !w.isFree() {
+			t.Error("the name is still held")
+		}
+	})
+}

@@ -16,6 +16,12 @@ import (
 // nothing else is said.
 const DefaultTTL = 15 * time.Second
 
+// minPoll keeps a waiter from spinning.
+const minPoll = time.Millisecond
+
+// callBound is how long a service may take to answer anything, whatever the TTL.
+const callBound = 10 * time.Second
+
 // closeBound is how long Close waits for what runs in the background.
 const closeBound = 3 * time.Second
 
@@ -48,8 +54,8 @@ func (o Options) withDefaults(d drivers.Driver) (Options, error) {
 	if err := drivers.CheckTTL(o.TTL, 1, drivers.MaxTTL); err != nil {
 		return o, err
 	}
-	if o.Poll < 0 {
-		return o, &ConfigError{Key: "lock_poll", Value: o.Poll.String(), Problem: "is not positive", Fix: "write it like 250ms"}
+	if o.Poll < minPoll {
+		return o, &ConfigError{Key: "lock_poll", Value: o.Poll.String(), Problem: "is too short", Fix: "use at least 1ms"}
 	}
 	if o.TokenBase < 0 {
 		return o, &ConfigError{Key: "lock_token_base", Problem: "is negative", Fix: "use 0 or more"}
@@ -77,6 +83,7 @@ type Backend struct {
 	clock  *clock
 	keeper *keeper
 	rooms  rooms
+	teller teller
 
 	closing context.Context // ended by Close: waits end with ErrClosed
 	close   context.CancelFunc
@@ -84,7 +91,8 @@ type Backend struct {
 	stop    context.CancelFunc
 
 	mu      sync.Mutex
-	closed  bool
+	closed  bool              // no attempt may begin
+	drained bool              // and nothing is held: work begins only within other work
 	leases  map[string]*lease // by owner, those that are held
 	running sync.WaitGroup
 
@@ -116,12 +124,16 @@ func New(d drivers.Driver, opts *Options) (*Backend, error) {
 }
 
 func newBackend(d drivers.Driver, opts *Options, scheme string) (*Backend, error) {
+	if d == nil {
+		return nil, &Error{Op: "open", Err: &ConfigError{Key: "driver", Problem: "is nil", Fix: "make one first, or use Open"}}
+	}
 	o, err := cmp.Or(opts, &Options{}).withDefaults(d)
 	if err != nil {
 		return nil, &Error{Op: "open", Err: err}
 	}
 	b := &Backend{driver: d, opts: o, scheme: scheme, clock: newClock(), leases: map[string]*lease{}}
 	b.rooms.names = map[string]*room{}
+	b.teller.trace = o.Trace
 	b.closing, b.close = context.WithCancel(context.Background())
 	b.work, b.stop = context.WithCancel(context.Background())
 	b.keeper = newKeeper(b.clock, b.work.Done())
@@ -144,11 +156,14 @@ func (b *Backend) FencedLock(name string, opts *LockOptions) (FencedLock, error)
 	if s.err != nil {
 		return nil, b.failed("fenced lock", name, s.err)
 	}
-	if have := b.Guarantees(); !have.Has(Fencing) {
-		unmet := &UnmetError{Scheme: b.scheme, Want: Fencing, Have: have, Why: []string{"Backend.Check tells why"}}
-		return nil, b.failed("fenced lock", name, unmet)
+	if !b.Guarantees().Has(Fencing) {
+		return nil, b.failed("fenced lock", name, b.noFencing())
 	}
 	return handle[Fenced]{s}, nil
+}
+
+func (b *Backend) noFencing() error {
+	return &UnmetError{Scheme: b.scheme, Want: Fencing, Have: b.Guarantees(), Why: []string{"Backend.Check tells why"}}
 }
 
 // Guarantees tells what the backend promises.
@@ -161,8 +176,10 @@ func (b *Backend) Driver() drivers.Driver { return b.driver }
 // those that are not made.
 func (b *Backend) Check(ctx context.Context) (Report, error) {
 	if c, ok := b.driver.(drivers.Checker); ok {
-		r, err := c.Check(ctx)
-		return r, b.failed("check", "", err)
+		bounded, cancel := context.WithTimeout(ctx, callBound)
+		defer cancel()
+		r, err := c.Check(bounded)
+		return r, b.failed("check", "", outlived(ctx, bounded, err))
 	}
 	r := Report{Product: b.scheme}
 	for _, g := range drivers.Guarantees {
@@ -209,7 +226,7 @@ func (b *Backend) shut() error {
 		released.Go(func() { _ = l.Release(context.Background()) })
 	}
 	released.Wait()
-	b.running.Done() // New's own
+	b.drain()
 	b.waitForWork()
 	b.stop()
 	return b.failed("close", "", b.driver.Close())
@@ -221,6 +238,26 @@ func (b *Backend) refuseMore() []*lease {
 	defer b.mu.Unlock()
 	b.closed = true
 	return slices.Collect(maps.Values(b.leases))
+}
+
+// drain gives up the count that New began.
+func (b *Backend) drain() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.drained = true
+	b.running.Done()
+}
+
+// beginWork counts what a caller has begun, so that Close waits for it; false
+// when Close has nothing left to wait for.
+func (b *Backend) beginWork() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.drained {
+		return false
+	}
+	b.running.Add(1)
+	return true
 }
 
 // waitForWork waits for attempts and reclaims, within a bound.
@@ -291,8 +328,7 @@ func (b *Backend) failed(op, name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var already *Error
-	if errors.As(err, &already) {
+	if _, already := err.(*Error); already { //nolint:errorlint // only the outermost matters
 		return err
 	}
 	return &Error{Op: op, Name: name, Err: err}

@@ -126,7 +126,7 @@ func TestConfigRefusesBadText(t *testing.T) {
 func TestNewRefusesBadOptions(t *testing.T) {
 	for key, opts := range map[string]*lock.Options{
 		"lock_ttl":        {TTL: -1},
-		"lock_poll":       {Poll: -1},
+		"lock_poll":       {Poll: 1},
 		"lock_token_base": {TokenBase: -1},
 		"lock_note":       {Note: strings.Repeat("x", 257)},
 	} {
@@ -152,5 +152,13 @@ func TestCheckReportsEveryPromise(t *testing.T) {
 		if !p.Made && p.Why == "" {
 			t.Errorf("%v is not made and nobody knows why", p.Guarantee)
 		}
+	}
+}
+
+func TestNewRefusesNoDriver(t *testing.T) {
+	_, err := lock.New(nil, nil)
+	var config *lock.ConfigError
+	if !errors.As(err, &config) {
+		t.Errorf("got %v", err)
 	}
 }

@@ -9,6 +9,10 @@ import (
 // cancel is called. If the lease was lost, context.Cause matches ErrLost.
 func Context(parent context.Context, l Lease) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
+	if err := l.Err(); err != nil {
+		cancel(err) // also before Done is closed
+		return ctx, func() {}
+	}
 	go func() {
 		select {
 		case <-l.Done():

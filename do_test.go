@@ -154,3 +154,13 @@ func TestTryDoFencedHandsOverTheTokenOrSkips(t *testing.T) {
 		}))
 	})
 }
+
+func TestAContextOfAnEndedLeaseIsNeverAlive(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		l := w.acquire()
+		w.ok(l.Release(w.Context()))
+		ctx, cancel := lock.Context(w.Context(), l)
+		defer cancel()
+		w.is(context.Cause(ctx), lock.ErrReleased)
+	})
+}

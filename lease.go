@@ -13,7 +13,7 @@ import (
 // minRetry keeps a failing renewal from spinning at the end of a lease.
 const minRetry = 5 * time.Millisecond
 
-// A lease is one grant, kept alive. It is the concrete Lease and Fenced.
+// A lease is one grant, kept alive. It is the concrete Lease.
 type lease struct {
 	b     *Backend
 	grant drivers.Grant
@@ -24,7 +24,6 @@ type lease struct {
 	err      error  // nil while held
 	deadline moment // when the holder must stop believing
 	renewAt  moment
-	untold   bool  // the trace has not been told of the end
 	lastErr  error // of the last renewal; nil if it got through
 	renewal  *renewal
 
@@ -48,13 +47,18 @@ func newLease(b *Backend, g drivers.Grant, token Token, since moment) *lease {
 	return l
 }
 
+// A fencedLease is a lease with a token; a plain one does not even have the
+// method.
+type fencedLease struct{ *lease }
+
+func (l fencedLease) Token() Token { return l.token }
+
 func (l *lease) Name() string          { return l.grant.Name }
-func (l *lease) Token() Token          { return l.token }
 func (l *lease) Done() <-chan struct{} { return l.done }
 
 func (l *lease) Err() error {
 	l.mu.Lock()
-	defer l.unlock()
+	defer l.mu.Unlock()
 	l.expire()
 	return l.err
 }
@@ -74,7 +78,7 @@ func (l *lease) extend(since moment, ttl time.Duration) {
 		margin = drivers.Margin(ttl)
 	}
 	l.deadline = since + ttl - margin
-	third := (ttl - margin) / 3
+	third := max(0, ttl-margin) / 3
 	l.renewAt = since + third - rand.N(third/8+1)
 }
 
@@ -92,7 +96,7 @@ func (l *lease) start() bool {
 // look does what is due: it ends the lease or sends a renewal.
 func (l *lease) look() {
 	l.mu.Lock()
-	defer l.unlock()
+	defer l.mu.Unlock()
 	l.expire()
 	if l.err != nil {
 		return
@@ -124,7 +128,7 @@ func (l *lease) expire() {
 // lose ends the lease on the service's word.
 func (l *lease) lose(err error) {
 	l.mu.Lock()
-	defer l.unlock()
+	defer l.mu.Unlock()
 	if l.err == nil {
 		l.end(err)
 	}
@@ -132,7 +136,7 @@ func (l *lease) lose(err error) {
 
 // end is the only way out of being held. l.mu is held.
 func (l *lease) end(err error) {
-	l.err, l.untold = err, true
+	l.err = err
 	close(l.done)
 	if l.renewal != nil {
 		l.renewal.cancel()
@@ -140,17 +144,7 @@ func (l *lease) end(err error) {
 	l.b.keeper.forget(l)
 	l.b.leaseGone(l)
 	l.b.nudge(l.grant.Name)
-}
-
-// unlock releases l.mu, and tells the trace of the end without it: the func
-// may look at the lease.
-func (l *lease) unlock() {
-	untold, err := l.untold, l.err
-	l.untold = false
-	l.mu.Unlock()
-	if untold {
-		l.b.opts.Trace.ended(EndedInfo{Name: l.grant.Name, Owner: l.grant.Owner, Err: err})
-	}
+	l.b.teller.tell(EndedInfo{Name: l.grant.Name, Owner: l.grant.Owner, Err: err})
 }
 
 // renew sends one renewal in the background. Nothing waits for it: the end of
@@ -181,7 +175,7 @@ func (l *lease) renewed(sent moment, ttl time.Duration, err error) {
 // changes nothing.
 func (l *lease) apply(sent, now moment, ttl time.Duration, err error) (left time.Duration, held bool) {
 	l.mu.Lock()
-	defer l.unlock()
+	defer l.mu.Unlock()
 	l.expire()
 	l.renewal = nil
 	if l.err != nil {
@@ -211,6 +205,9 @@ func (l *lease) Release(ctx context.Context) error {
 }
 
 func (l *lease) release(ctx context.Context) error {
+	if l.b.beginWork() {
+		defer l.b.running.Done()
+	}
 	r, lost := l.endByRelease()
 	if lost != nil {
 		return l.b.failed("release", l.grant.Name, lost)
@@ -237,7 +234,7 @@ func (l *lease) release(ctx context.Context) error {
 // way, or how the lease was lost before.
 func (l *lease) endByRelease() (*renewal, error) {
 	l.mu.Lock()
-	defer l.unlock()
+	defer l.mu.Unlock()
 	l.expire()
 	if l.err != nil {
 		return nil, l.err

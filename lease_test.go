@@ -305,3 +305,66 @@ func TestATraceMayLookAtTheLease(t *testing.T) {
 		w.is(<-ended, lock.ErrReleased)
 	})
 }
+
+func TestATraceThatBlocksHoldsUpNoLease(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		told := make(chan string, 2)
+		b := w.backend(w.other(), &lock.Options{TTL: ttl, Trace: &lock.Trace{Ended: func(i lock.EndedInfo) {
+			time.Sleep(5 * ttl)
+			told <- i.Name
+		}}})
+		first, err := b.Lock("first", nil).Acquire(w.Context())
+		w.ok(err)
+		second, err := b.Lock("second", nil).Acquire(w.Context())
+		w.ok(err)
+		w.store.Drop("first")
+		<-first.Done()
+		w.store.Drop("second")
+		dropped := time.Now()
+		<-second.Done()
+		if time.Since(dropped) > ttl {
+			t.Error("the second loss waited for what was done about the first")
+		}
+		if one, two := <-told, <-told; one != "first" || two != "second" {
+			t.Errorf("told of %s and then of %s", one, two)
+		}
+	})
+}
+
+// short keeps every grant for a time below the margin.
+type short struct {
+	drivers.Driver
+	acquire bool
+}
+
+func (d short) TryAcquire(ctx context.Context, r drivers.Request) (drivers.Grant, error) {
+	g, err := d.Driver.TryAcquire(ctx, r)
+	if d.acquire {
+		g.TTL = time.Millisecond
+	}
+	return g, err
+}
+
+func (d short) Renew(ctx context.Context, g drivers.Grant) (time.Duration, error) {
+	_, err := d.Driver.Renew(ctx, g)
+	return time.Millisecond, err
+}
+
+func TestATimeBelowTheMarginIsNoTime(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		_, err := w.backend(short{w.other(), true}, nil).Lock("job", nil).TryAcquire(w.Context())
+		w.is(err, lock.ErrUnavailable)
+		l, err := w.backend(short{w.other(), false}, nil).Lock("other", nil).TryAcquire(w.Context())
+		w.ok(err)
+		<-l.Done()
+		w.is(l.Err(), lock.ErrLost)
+	})
+}
+
+func TestAPlainLeaseHasNoToken(t *testing.T) {
+	bubble(t, nil, func(w *world) {
+		if _, fenced := w.acquire().(lock.Fenced); fenced {
+			t.Error("the lease of a plain lock passes for a fenced one")
+		}
+	})
+}

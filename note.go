@@ -2,6 +2,7 @@ package lock
 
 import (
 	"crypto/rand"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -54,7 +55,7 @@ func writeNote(note string, asked time.Time) string {
 // someone else wrote stays as it is.
 func (b *Backend) readHolder(h Holder) Holder {
 	h.You = strings.HasPrefix(h.Owner, processID)
-	if h.Token > 0 {
+	if h.Token > 0 && h.Token <= math.MaxInt64-b.opts.TokenBase {
 		h.Token += b.opts.TokenBase
 	}
 	fields := strings.SplitN(h.Note, " ", 4)

@@ -1,10 +1,14 @@
 package lock
 
-import "time"
+import (
+	"sync"
+	"time"
+)
 
-// A Trace is told what a backend does. Any func may be nil. They are called
-// synchronously, possibly from several goroutines at once, and should return
-// quickly.
+// A Trace is told what a backend does. Any func may be nil. They are called from
+// several goroutines, possibly at once. Acquired and Waiting hold up the call
+// that they tell of; the others hold up nobody: Ended is called from a goroutine
+// of its own, in the order in which leases ended.
 type Trace struct {
 	Acquired  func(AcquiredInfo)
 	Waiting   func(WaitingInfo)
@@ -68,14 +72,49 @@ func (t *Trace) renewed(i RenewedInfo) {
 	}
 }
 
-func (t *Trace) ended(i EndedInfo) {
-	if t != nil && t.Ended != nil {
-		t.Ended(i)
-	}
-}
-
 func (t *Trace) reclaimed(i ReclaimedInfo) {
 	if t != nil && t.Reclaimed != nil {
 		t.Reclaimed(i)
 	}
+}
+
+// A teller tells a trace of leases that ended, apart from whatever ended them:
+// the end of one lease must not wait for what a user does about another.
+type teller struct {
+	trace *Trace
+
+	mu     sync.Mutex
+	untold []EndedInfo
+	busy   bool
+}
+
+func (t *teller) tell(i EndedInfo) {
+	if t.trace == nil || t.trace.Ended == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.untold = append(t.untold, i)
+	if !t.busy {
+		t.busy = true
+		go t.run()
+	}
+}
+
+func (t *teller) run() {
+	for i, more := t.next(); more; i, more = t.next() {
+		t.trace.Ended(i)
+	}
+}
+
+func (t *teller) next() (EndedInfo, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.untold) == 0 {
+		t.busy = false
+		return EndedInfo{}, false
+	}
+	first := t.untold[0]
+	t.untold = t.untold[1:]
+	return first, true
 }

@@ -14,19 +14,18 @@ if now[2] then
 end
 
 local token = 0
-if now[3] then
-  token = redis.call('INCR', KEYS[3])
-elseif KEYS[3] then
-  -- The clock is the floor: a counter that was lost or has expired does not
-  -- begin again. It expires by its own value, seven days on, and not by the
-  -- clock: one that ran ahead and was corrected must not shorten its life.
+if KEYS[3] then
+  -- The clock is the floor of every token: a counter that was lost, that has
+  -- expired, or that came back from an old snapshot gives no number again. It
+  -- expires by its own value, which is never below the clock: one that ran
+  -- ahead and was corrected must not shorten its life.
   local time = redis.call('TIME')
-  token = time[1] * 1000000 + time[2]
+  token = math.max((tonumber(now[3]) or 0) + 1, time[1] * 1000000 + time[2])
+  if token >= 2^53 then
+    return redis.error_reply('ERR the token counter has reached 2^53: ' .. KEYS[3])
+  end
   redis.call('SET', KEYS[3], string.format('%.0f', token),
-    'PXAT', string.format('%.0f', time[1] * 1000 + 7 * 24 * 3600 * 1000))
-end
-if token >= 2^53 then
-  return redis.error_reply('ERR the token counter has reached 2^53: ' .. KEYS[3])
+    'PXAT', string.format('%.0f', math.floor(token / 1000) + 7 * 24 * 3600 * 1000))
 end
 
 local hold = ARGV[1] .. ' ' .. string.format('%.0f', token) .. ' ' .. ARGV[2]

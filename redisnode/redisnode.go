@@ -26,11 +26,11 @@
 // One script for each operation, one round trip. A grant is the key
 // PREFIX:hold:{NAME} with the value "OWNER TOKEN NOTE" and a time to live; it
 // is set if it does not exist, and renewed and deleted only if it begins with
-// the owner. The first token of a name is the server's clock in microseconds,
-// each later one is one more. The last one is kept in PREFIX:token:{NAME} until
-// seven days after the first by the clock; then, or when the key is lost, the
-// clock is the first again, and far ahead. Names that are never asked for a
-// token have no such key.
+// the owner. A token is the server's clock in microseconds, or one more than the
+// last token of the name if that is higher; the last one is kept in
+// PREFIX:token:{NAME} until seven days after the time that it stands for. So a
+// counter that was lost, or that came back from an old snapshot, gives no number
+// again. Names that are never asked for a token have no such key.
 //
 // A release that finds nothing of its owner leaves PREFIX:gone:{NAME}:OWNER for
 // a minute. A server that stood still executes the requests of clients that
