@@ -3,6 +3,7 @@ package zkelection
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path"
 	"time"
 
@@ -106,7 +107,11 @@ func (d *Driver) create(p *place, note string, version int32) error {
 		return errors.New("a transaction was not answered in full")
 	}
 	created, stat := answers[0].String, answers[1].Stat
-	p.node, _ = parseNode(path.Dir(created), path.Base(created))
+	made, ok := parseNode(path.Dir(created), path.Base(created))
+	if !ok || made.owner != p.owner {
+		return fmt.Errorf("the server made %q, which is no place in a queue", created)
+	}
+	p.node = made
 	p.zxid, p.version, p.alone = stat.Mzxid, stat.Version, stat.NumChildren == 1
 	return nil
 }

@@ -11,10 +11,11 @@ import (
 
 // Operations of ZooKeeper's protocol.
 const (
-	opGetData = 4
-	opMulti   = 14
-	opClose   = -11
-	xidEvent  = -1
+	opGetData     = 4
+	opGetChildren = 12
+	opMulti       = 14
+	opClose       = -11
+	xidEvent      = -1
 )
 
 // A gate stands between a client and its servers, knows where packets begin,

@@ -215,6 +215,47 @@ func TestForeignChildrenAreIgnored(t *testing.T) {
 	}
 }
 
+// An operator may delete anything at any time.
+func TestAttemptWhoseNodeIsRemovedIsRefused(t *testing.T) {
+	t.Parallel()
+	d, gate := openThrough(t, ttl)
+	conn := eye(t)
+	for _, withParent := range []bool{false, true} {
+		release(t, d, acquire(t, d, "name")) // so that the next attempt does not look first
+		foreign := parent(t, "name") + "/foreign"
+		_, err := conn.Create(foreign, nil, 0, zk.WorldACL(zk.PermAll))
+		must(t, err)
+		held := gate.holdBack(opGetChildren)
+		done := make(chan error, 1)
+		go func() {
+			_, err := d.TryAcquire(within(t), request("name"))
+			done <- err
+		}()
+		<-held
+		removeAll(t, conn, "name", foreign)
+		if withParent {
+			must(t, conn.Delete(foreign, -1))
+			must(t, conn.Delete(parent(t, "name"), -1))
+		}
+		close(gate.deliver)
+		mustBe(t, <-done, drivers.ErrUnavailable)
+		if !withParent {
+			must(t, conn.Delete(foreign, -1))
+		}
+	}
+	acquire(t, d, "name")
+}
+
+// removeAll deletes what is queued, except for one node.
+func removeAll(t *testing.T, conn *zk.Conn, name, except string) {
+	t.Helper()
+	for _, child := range children(t, conn, name) {
+		if at := parent(t, name) + "/" + child; at != except {
+			must(t, conn.Delete(at, -1))
+		}
+	}
+}
+
 func TestInspectTellsTheHolder(t *testing.T) {
 	a, b := open(t, ""), open(t, "")
 	_, err := b.Inspect(within(t), "name")

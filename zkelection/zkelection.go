@@ -304,11 +304,14 @@ func (d *Driver) insist(ctx context.Context, p *place) error {
 		return nil
 	}
 	burial := d.bury(p.name, p.owner)
-	if err != nil {
+	if err = ignoreNoNode(err); err != nil {
 		return err
 	}
 	if err := burial.wait(ctx); err != nil && !errors.Is(err, drivers.ErrLost) {
 		return err
+	}
+	if len(q.nodes) == 0 { // somebody removed its node, and there is no holder
+		return drivers.Unavailable(errRemoved)
 	}
 	return d.heldBy(ctx, q.nodes[0])
 }
