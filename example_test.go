@@ -142,3 +142,26 @@ func ExampleOpen_need() {
 	})
 	fmt.Println("done:", err)
 }
+
+// A refusal tells who is in the way.
+func ExampleHeldError() {
+	ctx := context.Background()
+	b, err := lock.Open(ctx, "mem://example-held?lock_note=month+end")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer b.Close()
+	if _, err := b.Lock("invoices", nil).Acquire(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	_, err = b.Lock("invoices", nil).TryAcquire(ctx)
+	var held *lock.HeldError
+	if errors.As(err, &held) {
+		fmt.Println("held for", held.Holder.Note, "- by this very process:", held.Holder.You)
+	}
+	// Output:
+	// held for month end - by this very process: true
+}

@@ -12,16 +12,7 @@ import (
 // only the Redis driver, and looks at the modules that its owner's go.sum and
 // vulnerability scanner see: more than what is linked.
 func TestARedisProgramsModuleGraphIsSmall(t *testing.T) {
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "go.mod"), "module example.com/app\n\ngo 1.26.0\n\nrequire "+module+" v0.0.0\n\nreplace "+module+" => "+root+"\n")
-	write(t, filepath.Join(dir, "go.sum"), read(t, filepath.Join(root, "go.sum")))
-	write(t, filepath.Join(dir, "main.go"), "package main\n\nimport (\n\t_ \""+module+"\"\n\t_ \""+module+"/redisnode\"\n)\n\nfunc main() {}\n")
-
-	run(t, dir, "go", "mod", "tidy")
+	dir := program(t, "package main\n\nimport (\n\t_ \""+module+"\"\n\t_ \""+module+"/redisnode\"\n)\n\nfunc main() {}\n")
 	for mod := range strings.Lines(run(t, dir, "go", "list", "-m", "all")) {
 		for _, banned := range bannedModules {
 			if strings.HasPrefix(mod, banned) {
@@ -35,6 +26,22 @@ func TestARedisProgramsModuleGraphIsSmall(t *testing.T) {
 			t.Errorf("the program requires a module of %s:\n%s", unused, mod)
 		}
 	}
+}
+
+// program makes a module of a program that uses this one, and returns its
+// directory.
+func program(t *testing.T, code string) string {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "go.mod"), "module example.com/app\n\ngo 1.26.0\n\nrequire "+module+" v0.0.0\n\nreplace "+module+" => "+root+"\n")
+	write(t, filepath.Join(dir, "go.sum"), read(t, filepath.Join(root, "go.sum")))
+	write(t, filepath.Join(dir, "main.go"), code)
+	run(t, dir, "go", "mod", "tidy")
+	return dir
 }
 
 // bannedModules are for tests and comparisons, or are whole servers.

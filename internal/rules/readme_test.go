@@ -9,20 +9,32 @@ import (
 
 var goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
 
-// TestTheReadmeShowsTestedCode: each block of Go in the README stands, word for
-// word, in the testable examples.
+// TestTheReadmeShowsTestedCode: each piece of Go in the README stands, word for
+// word, in the testable examples, and each whole program builds.
 func TestTheReadmeShowsTestedCode(t *testing.T) {
-	readme := read(t, "../../README.md")
 	examples := read(t, "../../example_test.go")
-	blocks := goBlock.FindAllStringSubmatch(readme, -1)
-	if len(blocks) < 3 {
-		t.Fatalf("the README has %d blocks of Go, want at least 3", len(blocks))
-	}
-	for _, b := range blocks {
-		if !strings.Contains(examples, b[1]) {
-			t.Errorf("not in example_test.go:\n%s", b[1])
+	pieces, programs := 0, 0
+	for _, block := range goBlock.FindAllStringSubmatch(read(t, "../../README.md"), -1) {
+		switch code := block[1]; {
+		case strings.HasPrefix(code, "package main\n"):
+			programs++
+			build(t, code)
+		case strings.Contains(examples, code):
+			pieces++
+		default:
+			t.Errorf("not in example_test.go:\n%s", code)
 		}
 	}
+	if pieces < 3 || programs < 1 {
+		t.Errorf("the README has %d pieces and %d programs, want at least 3 and 1", pieces, programs)
+	}
+}
+
+// build builds a program in a module of its own, as its reader would.
+func build(t *testing.T, code string) {
+	t.Helper()
+	dir := program(t, code)
+	run(t, dir, "go", "vet", ".")
 }
 
 var mdLink = regexp.MustCompile(`\]\(([^)#:]+)\)`)
