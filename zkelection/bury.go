@@ -76,6 +76,13 @@ func (b *burial) wait(ctx context.Context) error {
 	return b.err
 }
 
+// waitFor is wait for someone who acquires, with patience for no longer than a
+// session lasts: the burial goes on without.
+func (b *burial) waitFor(ctx context.Context, p *place) error {
+	_, err := ask(ctx, p, func(ctx context.Context) (struct{}, error) { return struct{}{}, b.wait(ctx) })
+	return err
+}
+
 const (
 	firstPause = 20 * time.Millisecond
 	lastPause  = time.Second

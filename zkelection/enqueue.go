@@ -51,7 +51,7 @@ func (d *Driver) enqueue(ctx context.Context, r drivers.Request, version int32) 
 	}
 	burial := d.bury(r.Name, r.Owner)
 	if errors.Is(err, errUsedUp) {
-		_ = burial.wait(ctx) // the next attempt shall find the queue without it
+		_ = burial.waitFor(ctx, p) // the next attempt shall find the queue without it
 	}
 	return nil, err
 }

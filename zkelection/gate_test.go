@@ -34,6 +34,7 @@ type gate struct {
 	requests map[int32]int // by operation
 	events   int           // that a watch sent
 	deaf     bool          // events are lost
+	frozen   bool          // connections are made and nothing comes back
 	greeting []byte        // the server's last
 	server   string
 }
@@ -129,7 +130,7 @@ func (g *gate) back(l *link) {
 		if err != nil || !first && l.loses(g, frame) {
 			return
 		}
-		if g.reply(frame, first) {
+		if g.swallows(frame, first) {
 			continue
 		}
 		if _, err := l.client.Write(frame); err != nil {
@@ -145,10 +146,13 @@ func (l *link) loses(g *gate, frame []byte) bool {
 	return l.lost != 0 && int32At(frame, 4) == l.lost
 }
 
-// reply returns true if the frame is to be swallowed.
-func (g *gate) reply(frame []byte, first bool) bool {
+// swallows tells whether a reply never arrives.
+func (g *gate) swallows(frame []byte, first bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.frozen {
+		return true
+	}
 	if first {
 		g.greeting = frame
 		return false
@@ -165,6 +169,16 @@ func (g *gate) loseEvents() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.deaf = true
+}
+
+// freeze keeps back all that the servers say, until thaw.
+func (g *gate) freeze() { g.setFrozen(true) }
+func (g *gate) thaw()   { g.setFrozen(false) }
+
+func (g *gate) setFrozen(frozen bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.frozen = frozen
 }
 
 func (g *gate) loseReplyTo(op int32) {

@@ -22,7 +22,7 @@ func (d *Driver) keep() {
 	beating := make(chan struct{}, 1)
 	for {
 		s := d.dialer.session()
-		timer := time.NewTimer(max(s.timeout()/beats, firstPause))
+		timer := time.NewTimer(beatPause(s))
 		select {
 		case <-s.ended:
 			d.dropLost()
@@ -47,9 +47,26 @@ func (d *Driver) beat(beating chan struct{}) {
 		return // the last one is still on its way
 	}
 	go func() {
-		_, _, _ = d.conn.Exists(d.base)
+		if _, _, err := d.conn.Exists(d.base); err == nil || refused(err) {
+			d.hear()
+		}
 		<-beating
 	}()
+}
+
+func beatPause(s *session) time.Duration { return max(s.timeout()/beats, firstPause) }
+
+func (d *Driver) hear() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.heard = time.Now()
+}
+
+// silence is how long no beat has been answered.
+func (d *Driver) silence() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Since(d.heard)
 }
 
 // dropLost forgets the grants of former sessions and reports them.

@@ -16,6 +16,7 @@ type place struct {
 	session *session
 	alone   bool      // it had no brothers when it was made
 	since   time.Time // sent at this time, it proved the session alive
+	asking  time.Time // since when its waiter asks without an answer; zero if it was answered
 
 	// Guarded by Driver.mu.
 	renewed time.Time      // when the last proof of the grant was sent; zero as long as it waits

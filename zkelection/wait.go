@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -14,7 +15,8 @@ import (
 const defaultPoll = time.Second
 
 // Acquire queues and waits for its turn. It keeps its place through a lost
-// connection, for as long as the session lasts.
+// connection, for as long as the session lasts, and gives up when nothing was
+// answered for the session's time.
 func (d *Driver) Acquire(ctx context.Context, r drivers.Request) (drivers.Grant, error) {
 	if err := d.vet(ctx, r); err != nil {
 		return drivers.Grant{}, err
@@ -36,7 +38,7 @@ func (d *Driver) Acquire(ctx context.Context, r drivers.Request) (drivers.Grant,
 func (d *Driver) wait(ctx context.Context, p *place, poll time.Duration) error {
 	told := false
 	for {
-		ahead, err := d.turn(ctx, p, told)
+		ahead, err := ask(ctx, p, func(ctx context.Context) (string, error) { return d.turn(ctx, p, told) })
 		if err == nil && ahead == "" {
 			return nil
 		}
@@ -49,8 +51,36 @@ func (d *Driver) wait(ctx context.Context, p *place, poll time.Duration) error {
 	}
 }
 
+// ask puts a waiter's question, and keeps in mind since when nothing has been
+// answered. A question that hangs is not answered either.
+func ask[T any](ctx context.Context, p *place, question func(context.Context) (T, error)) (T, error) {
+	if p.asking.IsZero() {
+		p.asking = time.Now()
+	}
+	bounded, cancel := context.WithDeadline(ctx, p.asking.Add(p.session.timeout()))
+	defer cancel()
+	answer, err := question(bounded)
+	switch {
+	case err == nil:
+		p.asking = time.Time{}
+	case bounded.Err() != nil && ctx.Err() == nil:
+		err = drivers.Unavailable(errSilent)
+	}
+	return answer, err
+}
+
+// unanswered reports whether nothing was answered for as long as a session
+// lasts: the place is gone then, or its driver is the last to hear of it.
+func (p *place) unanswered() bool {
+	return !p.asking.IsZero() && time.Since(p.asking) >= p.session.timeout()
+}
+
+// errSilent is why a wait came to nothing though its session has not ended for
+// all the driver knows.
+var errSilent = errors.New("nothing was answered for the session's time")
+
 // bear returns nil if the waiting may go on after err: a lost connection is
-// doubt, a lost session is the end.
+// doubt, a lost session is the end, and so is too long a silence.
 func (d *Driver) bear(ctx context.Context, p *place, err error) error {
 	switch {
 	case p.session != d.dialer.session():
@@ -59,10 +89,12 @@ func (d *Driver) bear(ctx context.Context, p *place, err error) error {
 		return drivers.Unavailable(err)
 	case err == nil || ctx.Err() != nil:
 		return err
-	case errors.Is(d.fault(err), drivers.ErrUnavailable):
-		return sleep(ctx, firstPause)
+	case errors.Is(err, errSilent) || !errors.Is(d.fault(err), drivers.ErrUnavailable):
+		return err
+	case p.unanswered():
+		return drivers.Unavailable(fmt.Errorf("%w: %w", errSilent, err))
 	}
-	return err
+	return sleep(ctx, firstPause)
 }
 
 // turn returns the path of the node ahead, or an empty one if the place is the
@@ -115,14 +147,20 @@ func (d *Driver) waitGone(ctx context.Context, p *place, ahead string, poll time
 	w := d.watch(ahead)
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
+	listen := time.NewTicker(beatPause(p.session))
+	defer listen.Stop()
 	for {
 		select {
 		case <-w.gone:
 			return w.err == nil || errors.Is(w.err, zk.ErrNoNode), ignoreNoNode(w.err)
 		case <-ticker.C:
-			there, err := d.exists(ctx, ahead)
+			there, err := ask(ctx, p, func(ctx context.Context) (bool, error) { return d.exists(ctx, ahead) })
 			if err != nil || !there {
 				return false, err
+			}
+		case <-listen.C: // the poll may be much longer than the session
+			if d.silence() >= p.session.timeout() {
+				return false, drivers.Unavailable(errSilent)
 			}
 		case <-p.session.ended:
 			return false, drivers.Unavailable(errSessionEnded)

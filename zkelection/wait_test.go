@@ -156,6 +156,54 @@ func TestWaiterWhoseNodeIsRemovedIsNotServed(t *testing.T) {
 	mustBe(t, (<-done).err, drivers.ErrUnavailable)
 }
 
+// Neither the caller's context nor the poll ends before the service is back.
+func TestWaiterGivesUpAServiceThatIsSilent(t *testing.T) {
+	t.Parallel()
+	for _, poll := range []time.Duration{50 * time.Millisecond, patience} {
+		d, gate := openThrough(t, ttl)
+		b, conn := open(t, ""), eye(t)
+		g := acquire(t, b, "name")
+		r := request("name")
+		r.Poll = poll
+		done := wait(t, context.Background(), d, r)
+		began := time.Now()
+		gate.cut()
+		select {
+		case o := <-done:
+			mustBe(t, o.err, drivers.ErrUnavailable)
+		case <-time.After(patience / 2):
+			t.Fatalf("it still waits %v after the service went, polling each %v", time.Since(began), poll)
+		}
+		if took := time.Since(began); took < ttl/2 {
+			t.Errorf("it gave up after %v already", took)
+		}
+		gate.mend()
+		eventually(t, "its node is removed", func() bool { return !queued(t, conn, r) })
+		release(t, b, g)
+		release(t, d, acquire(t, d, "name"))
+	}
+}
+
+// A connection that hangs is as silent as none.
+func TestWaiterGivesUpAServiceThatHangs(t *testing.T) {
+	t.Parallel()
+	d, gate := openThrough(t, ttl)
+	b, conn := open(t, ""), eye(t)
+	acquire(t, b, "name")
+	r := request("name")
+	r.Poll = 50 * time.Millisecond
+	done := wait(t, context.Background(), d, r)
+	gate.freeze()
+	select {
+	case o := <-done:
+		mustBe(t, o.err, drivers.ErrUnavailable)
+	case <-time.After(patience / 2):
+		t.Fatal("it still waits")
+	}
+	gate.thaw()
+	eventually(t, "its node is removed", func() bool { return !queued(t, conn, r) })
+}
+
 // nodeOf finds the node of a grant.
 func nodeOf(t *testing.T, conn *zk.Conn, g drivers.Grant) string {
 	t.Helper()

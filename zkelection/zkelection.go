@@ -82,7 +82,9 @@
 // A server stops without closing its connections: the driver goes to another
 // one after half the session's time. No server can be reached: after the first
 // round of all the client library pauses for a second between rounds, which is
-// much for a session of a few seconds.
+// much for a session of a few seconds. A waiter gives up when nothing was
+// answered for the session's time; its node goes with the session, or is
+// removed when a server answers again.
 //
 // A release is sent through another driver than the acquire: it removes what it
 // finds, but can't stop a request of the other session that is still on its
@@ -157,6 +159,7 @@ type Driver struct {
 	dead    map[string]time.Time // since when an owner is buried
 	watches map[string]*watch    // by path
 	idle    map[string]int32     // by name: see setIdle
+	heard   time.Time            // when a beat was last answered
 	lost    func(owner string, err error)
 }
 
@@ -205,6 +208,7 @@ func start(ctx context.Context, d *Driver, o *Options) (*Driver, error) {
 		d.stop()
 		return nil, err
 	}
+	d.hear()
 	d.work.Go(d.keep)
 	return d, nil
 }
@@ -307,7 +311,7 @@ func (d *Driver) insist(ctx context.Context, p *place) error {
 	if err = ignoreNoNode(err); err != nil {
 		return err
 	}
-	if err := burial.wait(ctx); err != nil && !errors.Is(err, drivers.ErrLost) {
+	if err := burial.waitFor(ctx, p); err != nil && !errors.Is(err, drivers.ErrLost) {
 		return err
 	}
 	if len(q.nodes) == 0 { // somebody removed its node, and there is no holder
