@@ -17,7 +17,7 @@ var promises = map[string]drivers.Guarantee{
 	"prompt":  drivers.Prompt,
 }
 
-var catalogue = slices.Concat(basicChecks, expiryChecks, renewChecks, contendChecks, waitChecks, watchChecks, engineChecks, fencingChecks, engineFencingChecks, durableChecks, fairChecks, promptChecks)
+var catalogue = slices.Concat(basicChecks, sinceChecks, expiryChecks, renewChecks, contendChecks, waitChecks, watchChecks, engineChecks, fencingChecks, engineFencingChecks, durableChecks, fairChecks, promptChecks)
 
 // looksAbsent sees that a promise that is not made does not look as if it was.
 func (e *env) looksAbsent(ctx context.Context, promise string, bit drivers.Guarantee) error {

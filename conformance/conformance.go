@@ -55,7 +55,8 @@ type Config struct {
 	Prefix string
 
 	// Waive maps the id of a check to the reason why the driver fails it. The
-	// check still runs, and a waived check that passes is a failure.
+	// check still runs, and a waived check that passes is a failure. One that
+	// is unproven or absent stays so.
 	Waive map[string]string
 
 	// Only chooses checks by id. Nil means all.

@@ -8,8 +8,11 @@ import (
 	"github.com/lockkit/lock/conformance"
 )
 
-// No flaw.
-const sessions flaw = "grants live as long as their client's session"
+// No flaws.
+const (
+	sessions flaw = "grants live as long as their client's session"
+	distant  flaw = "every reply takes its time"
+)
 
 // The flaws, each with the check that must see it.
 const (
@@ -20,6 +23,10 @@ const (
 	plainHeld           flaw = "ErrHeld as a plain error"
 	namesAsker          flaw = "the refusal names somebody else"
 	futureSince         flaw = "Since in the future"
+	countsFromReply     flaw = "counts from the reply"
+	countsFromSoonReply flaw = "counts from a reply that comes within the margin"
+	pushFromReply       flaw = "a waiter counts from the push"
+	renewalFromReply    flaw = "renewal counts from the reply"
 	reportsLessTTL      flaw = "keeps less than asked and says so"
 	clampsTTL           flaw = "keeps less than asked and does not say so"
 	defaultsTTL         flaw = "takes a TTL of zero for a default"
@@ -85,6 +92,10 @@ var mutants = []struct {
 	{plainHeld, []string{"basic/held", "basic/not-reentrant", "basic/refusal"}},
 	{namesAsker, []string{"basic/refusal"}},
 	{futureSince, []string{"basic/grant"}},
+	{countsFromReply, []string{"basic/since"}},
+	{countsFromSoonReply, []string{"basic/since"}},
+	{pushFromReply, []string{"basic/since"}},
+	{renewalFromReply, []string{"basic/since"}},
 	{reportsLessTTL, []string{"basic/ttl-kept"}},
 	{clampsTTL, []string{"basic/not-early"}},
 	{defaultsTTL, []string{"basic/bad-ttl"}},
@@ -202,6 +213,12 @@ func TestGrantsThatHangOnASessionAreCheckedBySilence(t *testing.T) {
 		if res.Status != conformance.Passed {
 			t.Errorf("%s %s: %s", res.ID, res.Status, res.Why)
 		}
+	}
+}
+
+func TestAHolderThatCountsFromBeforeASlowReplyPasses(t *testing.T) {
+	if res := verifyOne(t.Context(), distant, "basic/since"); res.Status != conformance.Passed {
+		t.Errorf("%s %s: %s", res.ID, res.Status, res.Why)
 	}
 }
 

@@ -238,7 +238,30 @@ func (c *client) newToken(r drivers.Request, sl *slot) drivers.Token {
 	return c.token
 }
 
+// TryAcquire is tryAcquire with the time that the reply takes.
 func (c *client) TryAcquire(ctx context.Context, r drivers.Request) (drivers.Grant, error) {
+	g, err := c.tryAcquire(ctx, r)
+	c.reply(err)
+	if err == nil && (c.flaw == countsFromReply || c.flaw == countsFromSoonReply) {
+		g.Since = time.Now()
+	}
+	return g, err
+}
+
+// reply takes the time of a reply from a service that is not in the process.
+func (c *client) reply(err error) {
+	switch {
+	case c.flaw == distant || c.flaw == countsFromSoonReply:
+		time.Sleep(2 * time.Millisecond)
+	case c.flaw == countsFromReply && err == nil:
+		time.Sleep(slowReply)
+	}
+}
+
+// slowReply is longer than the margin of any TTL that the checks let end.
+const slowReply = 100 * time.Millisecond
+
+func (c *client) tryAcquire(ctx context.Context, r drivers.Request) (drivers.Grant, error) {
 	if err := c.admit(ctx, &r); err != nil {
 		return drivers.Grant{}, err
 	}
@@ -312,6 +335,10 @@ func (c *client) wait(ctx context.Context, t *ticket) (drivers.Grant, error) {
 	for {
 		select {
 		case g := <-t.granted:
+			if c.flaw == pushFromReply {
+				time.Sleep(slowReply)
+				g.Since = time.Now()
+			}
 			return g, nil
 		case <-ctx.Done():
 			c.leave(t)
@@ -367,7 +394,20 @@ func (c *client) leave(t *ticket) {
 	}
 }
 
+// Renew is renew with the time that the reply takes.
 func (c *client) Renew(ctx context.Context, g drivers.Grant) (time.Duration, error) {
+	ttl, err := c.renew(ctx, g)
+	switch {
+	case c.flaw == renewalFromReply && err == nil:
+		time.Sleep(slowReply)
+		return ttl + slowReply, nil
+	case c.flaw != countsFromReply:
+		c.reply(err)
+	}
+	return ttl, err
+}
+
+func (c *client) renew(ctx context.Context, g drivers.Grant) (time.Duration, error) {
 	if err := c.reach(ctx); err != nil {
 		return 0, err
 	}

@@ -68,6 +68,26 @@ func TestWithoutARestartDurabilityIsUnproven(t *testing.T) {
 	}
 }
 
+// Nothing was looked at, so nothing was seen of what the waiver speaks of.
+func TestAWaivedCheckThatIsUnprovenStaysUnproven(t *testing.T) {
+	res := verify(t, "", func(c *conformance.Config) {
+		c.Only, c.Restart = only("durable/tokens"), nil
+		c.Waive = map[string]string{"durable/tokens": "kept in memory"}
+	})
+	if res.Status != conformance.Unproven || res.Why == "kept in memory" {
+		t.Error(res)
+	}
+}
+
+func TestAWaivedCheckThatIsAbsentStaysAbsent(t *testing.T) {
+	res := verify(t, secretTokens, func(c *conformance.Config) {
+		c.Only, c.Waive = only("durable/tokens"), map[string]string{"durable/tokens": "kept in memory"}
+	})
+	if res.Status != conformance.Absent {
+		t.Error(res)
+	}
+}
+
 func TestAServiceThatCannotBeOpenedFailsEveryCheck(t *testing.T) {
 	c := conformance.Config{Open: func(context.Context) (drivers.Driver, error) { return nil, errors.New("no route") }}
 	results := conformance.Verify(t.Context(), c)
