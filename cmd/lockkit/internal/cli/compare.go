@@ -71,6 +71,9 @@ func compare(c *cobra.Command, f compareFlags) error {
 	if err != nil {
 		return err
 	}
+	if f.list && f.json != "" && f.json != "-" {
+		return usage("--list writes its JSON to the output: use --json -")
+	}
 	if f.list {
 		return list(c.OutOrStdout(), jobs, f)
 	}

@@ -34,6 +34,10 @@ func judge(b Backend) (Fit, string) {
 	case b.OneProcess:
 		return Efficiency, "one process only: every other process has locks of its own"
 	}
+	// Waivers are the project's own, and given only where no harm is done.
+	if id := b.first(basic, conformance.Unproven); id != "" {
+		return Efficiency, id + " is unproven"
+	}
 	for _, need := range []string{"fencing", durable} {
 		if why := b.lacks(need); why != "" {
 			return Efficiency, why
@@ -101,18 +105,23 @@ func (b Backend) lacks(promise string) string {
 }
 
 func (b Backend) firstFailed(promise string) string {
-	for _, c := range b.Checks {
-		if c.Promise == promise && c.Status == conformance.Failed {
-			return c.ID
-		}
-	}
-	return promise
+	return cmp.Or(b.first(promise, conformance.Failed), promise)
 }
 
 func (b Backend) firstOpen(promise string) string {
+	for _, status := range []conformance.Status{conformance.Unproven, conformance.Waived} {
+		if id := b.first(promise, status); id != "" {
+			return fmt.Sprintf(": %s is %s", id, status)
+		}
+	}
+	return ""
+}
+
+// first is the id of the first check of a promise that ended so.
+func (b Backend) first(promise string, status conformance.Status) string {
 	for _, c := range b.Checks {
-		if c.Promise == promise && (c.Status == conformance.Unproven || c.Status == conformance.Waived) {
-			return fmt.Sprintf(": %s is %s", c.ID, c.Status)
+		if c.Promise == promise && c.Status == status {
+			return c.ID
 		}
 	}
 	return ""

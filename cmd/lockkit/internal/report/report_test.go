@@ -77,7 +77,7 @@ func TestFitFollowsFromWhatWasProved(t *testing.T) {
 		"fair failed":       {row(both+" fair", check("fair/a", failed)), report.Correctness, "refuse old ones"},
 		"basic failed":      {row(both, check("basic/b", failed)), report.None, "basic/b"},
 		"basic waived":      {row(both, check("basic/b", waived)), report.Correctness, "refuse old ones"},
-		"basic unproven":    {row(both, check("basic/b", unproven)), report.Correctness, "refuse old ones"},
+		"basic unproven":    {row(both, check("basic/b", unproven)), report.Efficiency, "basic/b is unproven"},
 		"nothing checked":   {with(row(both), func(b *report.Backend) { b.Checks = nil }), report.None, "nothing was checked"},
 		"only one process":  {with(row(both), func(b *report.Backend) { b.OneProcess = true }), report.Efficiency, "one process only"},
 		"missing":           {with(row(both), func(b *report.Backend) { b.Server.Source = report.Missing; b.Why = "no redis" }), report.None, "no redis"},
