@@ -19,8 +19,8 @@
 //
 // [Correctness] is Fencing and [Durable]: tokens that outlive a crash of the
 // service. In this release no driver of a server claims Durable, since it rests
-// on settings of the servers that are not read yet; see docs/guarantees.md for
-// what to make sure of.
+// on settings of the servers that are not read yet; see docs/choosing.md for what
+// to make sure of.
 //
 // # What is not guaranteed
 //
