@@ -69,7 +69,7 @@ func NewAdvisory(ctx context.Context, config *pgx.ConnConfig, o *Options) (*Advi
 		holds: map[string]*hold{}, owners: map[string]*hold{}, sessions: map[class][]*session{},
 		prepared: map[string]string{},
 	}
-	for _, name := range []string{stmtLock, stmtFenced, stmtInsert, stmtUnlock, stmtWiden} {
+	for _, name := range []string{stmtLock, stmtFenced, stmtInsert, stmtUnlock, stmtSweep, stmtWiden} {
 		d.prepared[name] = d.statement(name)
 	}
 	bounded, cancel := context.WithTimeout(ctx, openBound)

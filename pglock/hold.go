@@ -2,8 +2,11 @@ package pglock
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lockkit/lock/drivers"
@@ -36,11 +39,32 @@ type hold struct {
 	token    drivers.Token // a grant
 	ttl      time.Duration
 	since    time.Time
+	key      key
 
 	gone chan struct{} // closed when nothing is left
 	end  error         // why: nil if it was released
 	was  bool          // it was held
 }
+
+// A key is what an advisory lock is called in the server.
+type key struct{ oid, id int32 }
+
+// readKey reads the key at the end of a row of stmtLock or stmtFenced.
+func readKey(row [][]byte) (key, error) {
+	oid, err := strconv.ParseInt(string(row[3]), 10, 32)
+	if err != nil {
+		return key{}, err
+	}
+	id, err := strconv.ParseInt(string(row[4]), 10, 32)
+	return key{int32(oid), int32(id)}, err
+}
+
+// args are the parameters of stmtUnlock.
+func (k key) args() [][]byte {
+	return [][]byte{binary.BigEndian.AppendUint32(nil, uint32(k.oid)), binary.BigEndian.AppendUint32(nil, uint32(k.id))}
+}
+
+func (k key) String() string { return fmt.Sprintf("%d/%d", k.oid, k.id) }
 
 // request asks the session for the lock.
 func (h *hold) request() {
@@ -58,7 +82,7 @@ func (h *hold) onLock(a answerOf) {
 		h.finish(a.err)
 	case a.err != nil:
 		// The lock may have been taken before the token failed.
-		h.giveBack(h.d.explain(context.Background(), a.err))
+		h.sweep(h.d.explain(context.Background(), a.err))
 	case a.row == nil:
 		h.onNoName()
 	case string(a.row[0]) != "advisory":
@@ -71,6 +95,11 @@ func (h *hold) onLock(a answerOf) {
 }
 
 func (h *hold) onGranted(a answerOf) {
+	var err error
+	if h.key, err = readKey(a.row); err != nil {
+		h.sweep(fmt.Errorf("pglock: the key of %q: %w", h.name, err))
+		return
+	}
 	if h.fenced {
 		n, err := strconv.ParseInt(string(a.row[2]), 10, 64)
 		if err != nil || n <= 0 {
@@ -120,23 +149,45 @@ func (h *hold) leave() {
 	}
 }
 
-// giveBack unlocks. Then the hold ends with end.
+// giveBack unlocks, by the key and without a look at the table. Then the hold
+// ends with end.
 func (h *hold) giveBack(end error) {
 	h.state = leaving
-	h.session.submit(&op{stmt: stmtUnlock, args: [][]byte{h.d.key(h.name)}, answer: func(a answerOf) {
-		switch {
-		case a.ended:
-			h.finish(drivers.Lost(drivers.SessionEnded, h.session.died))
-		case a.err != nil || a.row == nil:
-			// Never a lock without an end: if it can't be unlocked the session must go.
-			h.session.broken = errors.Join(errors.New("a lock could not be given back"), a.err)
-			h.finish(drivers.Lost(drivers.SessionEnded, h.session.broken))
-		case h.was && string(a.row[0]) != "t":
-			h.finish(drivers.Lost(drivers.Taken, nil))
-		default:
-			h.finish(end)
+	h.session.submit(&op{stmt: stmtUnlock, args: h.key.args(), answer: func(a answerOf) { h.onGivenBack(a, end) }})
+}
+
+// sweep unlocks what the session holds without our knowing it: the key of the
+// hold is unknown. Then the hold ends with end.
+func (h *hold) sweep(end error) {
+	h.state = leaving
+	h.session.submit(&op{stmt: stmtSweep, latest: h.session.known, answer: func(a answerOf) { h.onGivenBack(a, end) }})
+}
+
+func (h *hold) onGivenBack(a answerOf, end error) {
+	switch {
+	case a.ended:
+		h.finish(drivers.Lost(drivers.SessionEnded, h.session.died))
+	case a.err != nil || a.row == nil:
+		// Never a lock without an end: if it can't be unlocked the session must go.
+		h.session.broken = errors.Join(errors.New("a lock could not be given back"), a.err)
+		h.finish(drivers.Lost(drivers.SessionEnded, h.session.broken))
+	case h.was && string(a.row[0]) != "t":
+		h.finish(drivers.Lost(drivers.Taken, nil))
+	default:
+		h.finish(end)
+	}
+}
+
+// known are the parameters of stmtSweep: the locks that are to stay, or have an
+// unlock of their own on the way.
+func (s *session) known() [][]byte {
+	var keys []string
+	for h := range s.holds {
+		if h.key != (key{}) {
+			keys = append(keys, h.key.String())
 		}
-	}})
+	}
+	return [][]byte{[]byte(strings.Join(keys, ","))}
 }
 
 // finish forgets the hold. A request that was not answered is answered with

@@ -52,7 +52,10 @@
 //
 // advisory: pg_try_advisory_lock on sessions that the driver opens for nothing
 // else, at most 256 locks on each; a name's key is the table's oid and the
-// row's id, so that two names never share one. idle_session_timeout is set to
+// row's id, so that two names never share one. The key comes with the grant, and
+// a lock is given back by it, also if the row is gone or the table is locked;
+// what a failed statement may have locked is found in pg_locks.
+// idle_session_timeout is set to
 // the time to live (rounded up by an eighth at most; locks with different times
 // or with and without tokens are on different sessions), so that the server
 // drops the locks of a holder that has stopped or is cut off. Every statement

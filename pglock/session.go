@@ -24,6 +24,7 @@ const (
 	stmtFenced = "advisory_fenced"
 	stmtInsert = "advisory_insert"
 	stmtUnlock = "advisory_unlock"
+	stmtSweep  = "advisory_sweep"
 	stmtWiden  = "advisory_widen"
 )
 
@@ -70,7 +71,8 @@ type session struct {
 type op struct {
 	stmt   string // empty: nothing but a sign of life
 	args   [][]byte
-	answer func(answerOf) // called once, under Advisory.mu
+	latest func() [][]byte // the args as they are when all before it is answered: it is sent alone
+	answer func(answerOf)  // called once, under Advisory.mu
 	done   bool
 }
 
@@ -208,10 +210,23 @@ func (s *session) take() ([]*op, error) {
 	if s.class.fenced {
 		n = fencedBatch
 	}
-	n = min(n, len(s.queue))
+	n = alone(s.queue[:min(n, len(s.queue))])
 	s.asked = slices.Clone(s.queue[:n])
 	s.queue = slices.Delete(s.queue, 0, n)
 	return s.asked, s.await()
+}
+
+// alone is how many of the ops go together: one that must be alone does so.
+func alone(ops []*op) int {
+	i := slices.IndexFunc(ops, func(o *op) bool { return o.latest != nil })
+	switch i {
+	case -1:
+		return len(ops)
+	case 0:
+		ops[0].args = ops[0].latest()
+		return 1
+	}
+	return i
 }
 
 // await sets the deadline for the next answer: when the time to live has passed
@@ -283,8 +298,8 @@ func (s *session) retire() {
 	}
 }
 
-// binary is the format of all parameters: bytes as they are.
-var binary = []int16{pgx.BinaryFormatCode}
+// inBinary is the format of all parameters: bytes as they are.
+var inBinary = []int16{pgx.BinaryFormatCode}
 
 // exchange sends ops and answers them. Each is a transaction of its own.
 func (s *session) exchange(ops []*op) error {
@@ -293,7 +308,7 @@ func (s *session) exchange(ops []*op) error {
 	statements := 0
 	for _, o := range ops {
 		if o.stmt != "" {
-			p.SendQueryPrepared(o.stmt, o.args, binary, nil)
+			p.SendQueryPrepared(o.stmt, o.args, inBinary, nil)
 			p.SendPipelineSync()
 			statements++
 		}

@@ -3,7 +3,7 @@
 -- also if that is younger than the statement. The token is on disk (as
 -- synchronous_commit says) when this comes back.
 WITH asked AS MATERIALIZED (
-	SELECT l.id, l.mode,
+	SELECT l.tableoid::int4 AS oid, l.id, l.mode,
 		CASE WHEN l.mode = 'advisory' THEN pg_try_advisory_lock(l.tableoid::int4, l.id) ELSE false END AS locked
 	FROM lockkit_lock AS l
 	WHERE l.name = $1
@@ -14,5 +14,5 @@ WITH asked AS MATERIALIZED (
 	WHERE l.id = asked.id AND asked.locked
 	RETURNING l.token
 )
-SELECT asked.mode, asked.locked, raised.token
+SELECT asked.mode, asked.locked, raised.token, asked.oid, asked.id
 FROM asked LEFT JOIN raised ON true
