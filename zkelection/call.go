@@ -107,4 +107,4 @@ func (d *Driver) forbidden(err error) error {
 
 // errSessionEnded is why an attempt came to nothing: its node went with its
 // session.
-var errSessionEnded = errors.New("the session ended meanwhile")
+var errSessionEnded = errors.New("the session ended meanwhile, or was shortened")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -28,24 +27,32 @@ type Dialer struct {
 	shut    bool
 }
 
-// A session is one ZooKeeper session. Two sessions are the same if their
-// pointers are.
+// A session is one ZooKeeper session with one time-out. Two sessions are the
+// same if their pointers are.
+//
+// Each reconnection negotiates the time-out anew. The holders were promised the
+// former one. If the new one is shorter, the service no longer keeps what was
+// promised: this counts as the end of the session, though its nodes are still
+// there. If it is longer, nobody makes use of that: their margins were made for
+// the former one.
 type session struct {
-	id     int64         // zero until the first handshake, and after an expiry
-	ended  chan struct{} // closed when the server says so, or another one takes its place
-	millis atomic.Int64  // the time-out, which each reconnection negotiates anew
+	id    int64         // zero until the first handshake, and after an expiry
+	ended chan struct{} // closed when the server says so, or another one takes its place
+	limit time.Duration // the time-out
 }
 
-func newSession(id int64) *session { return &session{id: id, ended: make(chan struct{})} }
+func newSession(id int64, timeout time.Duration) *session {
+	return &session{id: id, ended: make(chan struct{}), limit: timeout}
+}
 
-func (s *session) timeout() time.Duration { return time.Duration(s.millis.Load()) * time.Millisecond }
+func (s *session) timeout() time.Duration { return s.limit }
 
 // NewDialer makes a Dialer. It connects by dial, which may be nil: plain TCP.
 func NewDialer(dial zk.Dialer) *Dialer {
 	if dial == nil {
 		dial = net.DialTimeout
 	}
-	return &Dialer{dial: dial, current: newSession(0)}
+	return &Dialer{dial: dial, current: newSession(0, 0)}
 }
 
 // Dial is a zk.Dialer.
@@ -76,11 +83,10 @@ func (d *Dialer) greeted(id int64, timeout time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.err = nil
-	if id != d.current.id {
+	if id != d.current.id || timeout < d.current.timeout() {
 		close(d.current.ended)
-		d.current = newSession(id)
+		d.current = newSession(id, timeout)
 	}
-	d.current.millis.Store(timeout.Milliseconds())
 }
 
 func (d *Dialer) failed(err error) {

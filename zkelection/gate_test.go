@@ -36,6 +36,7 @@ type gate struct {
 	deaf     bool          // events are lost
 	frozen   bool          // connections are made and nothing comes back
 	greeting []byte        // the server's last
+	timeout  time.Duration // that servers grant from now on; zero: their own
 	server   string
 }
 
@@ -155,6 +156,9 @@ func (g *gate) swallows(frame []byte, first bool) bool {
 	}
 	if first {
 		g.greeting = frame
+		if g.timeout > 0 {
+			binary.BigEndian.PutUint32(frame[8:], uint32(g.timeout.Milliseconds()))
+		}
 		return false
 	}
 	if int32At(frame, 4) != xidEvent {
@@ -179,6 +183,14 @@ func (g *gate) setFrozen(frozen bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.frozen = frozen
+}
+
+// reconnect cuts the client off and grants it another time-out.
+func (g *gate) reconnect(timeout time.Duration) {
+	g.mu.Lock()
+	g.timeout = timeout
+	g.mu.Unlock()
+	g.cutClient()
 }
 
 func (g *gate) loseReplyTo(op int32) {

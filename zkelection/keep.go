@@ -69,7 +69,8 @@ func (d *Driver) silence() time.Duration {
 	return time.Since(d.heard)
 }
 
-// dropLost forgets the grants of former sessions and reports them.
+// dropLost forgets the grants of former sessions and reports them. If only the
+// time-out is another one, their nodes are still there.
 func (d *Driver) dropLost() {
 	d.mu.Lock()
 	current := d.dialer.session()
@@ -79,6 +80,9 @@ func (d *Driver) dropLost() {
 			continue
 		}
 		d.endLocked(p, drivers.SessionEnded)
+		if p.session.id == current.id {
+			d.buryLocked(p.name, owner)
+		}
 		if !p.renewed.IsZero() {
 			lost = append(lost, owner)
 		}

@@ -108,6 +108,54 @@ func TestLostConnectionKeepsGrantsAndPlaces(t *testing.T) {
 	mustGet(t, done)
 }
 
+// The holder counts on the time that it was promised.
+func TestShorterSessionLosesItsGrants(t *testing.T) {
+	t.Parallel()
+	const shorter = ttl / 5 // less than the margin of the former one
+	a, gate := openThrough(t, ttl)
+	conn := eye(t)
+	lost := make(chan string, 10)
+	go a.Watch(t.Context(), func(owner string, _ error) { lost <- owner })
+	g := acquire(t, a, "name")
+	done := wait(t, within(t), a, request("name"))
+	gate.reconnect(shorter)
+	select {
+	case owner := <-lost:
+		if owner != g.Owner {
+			t.Errorf("lost %s, want %s", owner, g.Owner)
+		}
+	case <-time.After(patience / 2):
+		t.Fatal("the holder is not told")
+	}
+	_, err := a.Renew(within(t), g)
+	mustBe(t, err, drivers.ErrLost)
+	mustBe(t, (<-done).err, drivers.ErrUnavailable)
+	eventually(t, "the nodes are removed", func() bool { return len(children(t, conn, "name")) == 0 })
+	r := request("name")
+	r.TTL = shorter
+	next, err := a.TryAcquire(within(t), r)
+	must(t, err)
+	if next.TTL != shorter || next.Margin != shorter/4 || next.Token <= g.Token {
+		t.Errorf("TTL %v, margin %v, token %d after %d", next.TTL, next.Margin, next.Token, g.Token)
+	}
+}
+
+// Its margin would be too small for the longer one.
+func TestLongerSessionChangesNothing(t *testing.T) {
+	t.Parallel()
+	a, gate := openThrough(t, ttl)
+	g := acquire(t, a, "name")
+	gate.reconnect(2 * ttl)
+	eventually(t, "the grant can be renewed", func() bool {
+		left, err := a.Renew(within(t), g)
+		if errors.Is(err, drivers.ErrLost) || left > ttl {
+			t.Fatalf("renewed for %v, %v", left, err)
+		}
+		return err == nil
+	})
+	release(t, a, g)
+}
+
 func TestUnclearReleaseIsCarriedThrough(t *testing.T) {
 	t.Parallel()
 	const opDelete = 2

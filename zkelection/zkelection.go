@@ -77,6 +77,10 @@
 // refused as unavailable until the queue is empty, and its parent is made anew.
 // The token is not that number and goes on rising.
 //
+// A server grants a shorter time-out at a reconnection than the one before did:
+// all grants of the driver are lost at once, and their nodes removed. Give all
+// servers the same bounds. A longer one changes nothing.
+//
 // An operator deletes a node: the next renewal says so.
 //
 // A server stops without closing its connections: the driver goes to another
