@@ -283,7 +283,8 @@ func (d *Advisory) Close() error {
 }
 
 // Watch implements drivers.Watcher: it reports the grants of a session as soon
-// as its connection ends.
+// as its connection ends, and if the driver ends it before the server frees
+// them; that is not waited for longer than a second.
 func (d *Advisory) Watch(ctx context.Context, lost func(owner string, err error)) error {
 	l := &losses{more: make(chan struct{}, 1)}
 	d.mu.Lock()
@@ -294,32 +295,61 @@ func (d *Advisory) Watch(ctx context.Context, lost func(owner string, err error)
 		case <-l.more:
 		case <-ctx.Done():
 			d.mu.Lock()
+			defer d.mu.Unlock()
 			d.losses = nil
-			d.mu.Unlock()
+			for _, e := range l.take() {
+				close(e.told) // there is nobody to tell
+			}
 			return ctx.Err()
 		}
 		d.mu.Lock()
-		list := l.list
-		l.list = nil
+		list := l.take()
 		d.mu.Unlock()
-		for _, h := range list {
-			lost(h.owner, h.end)
+		for _, e := range list {
+			for _, h := range e.lost {
+				lost(h.owner, h.end)
+			}
+			close(e.told)
 		}
 	}
 }
 
-// losses are grants that ended and were not reported yet.
+// losses are the ends of sessions that were not reported yet.
 type losses struct {
-	list []*hold
+	list []ending
 	more chan struct{}
 }
 
-func (l *losses) add(h *hold) {
-	l.list = append(l.list, h)
+// An ending of a session is what was lost with it.
+type ending struct {
+	lost []*hold
+	told chan struct{} // closed when they were reported
+}
+
+func (l *losses) add(e ending) {
+	l.list = append(l.list, e)
 	select {
 	case l.more <- struct{}{}:
 	default:
 	}
+}
+
+func (l *losses) take() []ending {
+	list := l.list
+	l.list = nil
+	return list
+}
+
+// report has the watcher, if there is one, told of lost grants. The channel is
+// closed when that is done.
+func (d *Advisory) report(lost []*hold) <-chan struct{} {
+	e := ending{lost, make(chan struct{})}
+	if d.losses == nil || len(lost) == 0 {
+		close(e.told)
+	} else {
+		d.losses.add(e)
+	}
+	return e.told
 }
 
 // A graveyard remembers the last owners that were released before they asked.

@@ -212,13 +212,11 @@ func (h *hold) finish(end error) {
 	close(h.gone)
 }
 
-// lose ends the hold with its session.
-func (h *hold) lose() {
-	report := h.state == held && h.d.losses != nil
+// lose ends the hold with its session. It tells whether a grant was lost.
+func (h *hold) lose() bool {
+	granted := h.state == held
 	h.finish(drivers.Lost(drivers.SessionEnded, h.session.died))
-	if report {
-		h.d.losses.add(h)
-	}
+	return granted
 }
 
 // grant is the answer to the request. It needs no lock once answered is closed.

@@ -63,7 +63,8 @@
 // way sends an empty one. A session that answers still is the same backend and
 // so still has all its locks. No context of a caller ends a statement on a
 // session, since that would end the session: the call returns at once, and what
-// the statement brings is given back when it ends.
+// the statement brings is given back when it ends. A session that the driver itself
+// ends is closed when its losses were told to the watcher, or after a second.
 //
 // # What can go wrong
 //

@@ -104,11 +104,16 @@ func (s *session) run(ctx context.Context) {
 			err = s.exchange(ops)
 		}
 	}
-	s.end(err)
+	told := s.end(err)
 	s.cancel()
-	if s.conn != nil {
-		closeConn(s.conn)
+	if s.conn == nil {
+		return
 	}
+	select {
+	case <-told: // and only then may others get the locks
+	case <-time.After(goodbye):
+	}
+	closeConn(s.conn)
 }
 
 // submit queues an op. It needs the lock, as all up to silent.
@@ -320,8 +325,7 @@ func (s *session) exchange(ops []*op) error {
 		return err
 	}
 	if err := s.receive(p, ops, sent); err != nil {
-		_ = p.Close()
-		return err
+		return err // p stays open: its Close may close the connection before the losses are told
 	}
 	return p.Close()
 }
@@ -401,8 +405,9 @@ func (s *session) reply(o *op, a answerOf) {
 	o.answer(a)
 }
 
-// end answers what is left, and ends every hold.
-func (s *session) end(cause error) {
+// end answers what is left, and ends every hold. The channel is closed when the
+// losses were reported.
+func (s *session) end(cause error) (told <-chan struct{}) {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
 	s.retire()
@@ -416,9 +421,13 @@ func (s *session) end(cause error) {
 			o.answer(answerOf{err: explained, ended: true})
 		}
 	}
+	var lost []*hold
 	for h := range s.holds {
-		h.lose()
+		if h.lose() {
+			lost = append(lost, h)
+		}
 	}
+	return s.d.report(lost)
 }
 
 // connect opens the connection. It holds nothing yet, so a context may end it.
