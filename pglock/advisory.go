@@ -72,9 +72,7 @@ func NewAdvisory(ctx context.Context, config *pgx.ConnConfig, o *Options) (*Advi
 	for _, name := range []string{stmtLock, stmtFenced, stmtInsert, stmtUnlock, stmtSweep, stmtWiden} {
 		d.prepared[name] = d.statement(name)
 	}
-	bounded, cancel := context.WithTimeout(ctx, openBound)
-	defer cancel()
-	if err := d.aside(bounded, d.examineSession); err != nil {
+	if err := d.aside(ctx, d.examineSession); err != nil {
 		return nil, d.explain(ctx, err)
 	}
 	return d, nil
@@ -89,8 +87,10 @@ func (d *Advisory) examineSession(ctx context.Context, conn *pgx.Conn) error {
 	return d.makeTable(ctx, conn)
 }
 
-// aside runs f on a connection for itself.
+// aside runs f on a connection for itself, within requestBound.
 func (d *Advisory) aside(ctx context.Context, f func(context.Context, *pgx.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, requestBound)
+	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, d.sessionConfig(openBound))
 	if err != nil {
 		return d.explainStart(err)
@@ -117,14 +117,25 @@ func (d *Advisory) TryAcquire(ctx context.Context, r drivers.Request) (drivers.G
 	if err != nil {
 		return drivers.Grant{}, err
 	}
-	select {
-	case <-h.answered:
-		return h.grant()
-	case <-ctx.Done():
+	if err := d.waitFor(ctx, h.answered); err != nil {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		h.leave() // whatever the session answers
-		return drivers.Grant{}, d.explain(ctx, ctx.Err())
+		return drivers.Grant{}, err
+	}
+	return h.grant()
+}
+
+// waitFor waits for an answer no longer than the caller's context and
+// requestBound allow. No answer is hurried by that, or lost to the session.
+func (d *Advisory) waitFor(ctx context.Context, answer <-chan struct{}) error {
+	bounded, cancel := context.WithTimeout(ctx, requestBound)
+	defer cancel()
+	select {
+	case <-answer:
+		return nil
+	case <-bounded.Done():
+		return d.explain(ctx, bounded.Err())
 	}
 }
 
@@ -205,15 +216,13 @@ func (d *Advisory) Renew(ctx context.Context, g drivers.Grant) (time.Duration, e
 		d.mu.Unlock()
 		return 0, err
 	}
-	done := h.session.prove(roundUp(g.TTL))
+	p := h.session.prove(roundUp(g.TTL))
 	d.mu.Unlock()
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		err = d.explain(ctx, ctx.Err())
-	}
-	if err != nil {
+	if err := d.waitFor(ctx, p.answered); err != nil {
 		return 0, err
+	}
+	if p.err != nil {
+		return 0, p.err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -259,12 +268,10 @@ func (d *Advisory) Release(ctx context.Context, g drivers.Grant) error {
 	}
 	h.leave()
 	d.mu.Unlock()
-	select {
-	case <-h.gone:
-		return h.released()
-	case <-ctx.Done():
-		return d.explain(ctx, ctx.Err()) // it goes on nevertheless
+	if err := d.waitFor(ctx, h.gone); err != nil {
+		return err // it goes on nevertheless
 	}
+	return h.released()
 }
 
 // Close implements drivers.Driver. It ends the sessions, and with them at once

@@ -225,14 +225,14 @@ func closePool(pool *pgxpool.Pool) {
 
 // row runs a statement that comes back with one row at most.
 func (d *CAS) row(ctx context.Context, sql string, args []any, into ...any) error {
-	return d.repeat(ctx, func() error {
+	return d.repeat(ctx, func(ctx context.Context) error {
 		return d.pool.QueryRow(ctx, sql, d.how(args)...).Scan(into...)
 	})
 }
 
 // exec runs a statement and tells how many rows it changed.
 func (d *CAS) exec(ctx context.Context, sql string, args ...any) (n int64, err error) {
-	err = d.repeat(ctx, func() error {
+	err = d.repeat(ctx, func(ctx context.Context) error {
 		tag, err := d.pool.Exec(ctx, sql, d.how(args)...)
 		n = tag.RowsAffected()
 		return err
@@ -251,11 +251,13 @@ func (d *CAS) how(args []any) []any {
 }
 
 // repeat runs a statement again that the server has rolled back for others'
-// sake, or that it did not know.
-func (d *CAS) repeat(ctx context.Context, run func() error) error {
+// sake, or that it did not know. All together is bounded.
+func (d *CAS) repeat(ctx context.Context, run func(context.Context) error) error {
+	bounded, cancel := context.WithTimeout(ctx, requestBound)
+	defer cancel()
 	var err error
 	for range repeats {
-		err = run()
+		err = run(bounded)
 		switch {
 		case lostPrepared(err):
 			d.unnamed.Store(true)

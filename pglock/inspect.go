@@ -92,14 +92,16 @@ func (d *CAS) Check(ctx context.Context) (drivers.Report, error) {
 	if d.closed.Load() {
 		return drivers.Report{}, drivers.ErrClosed
 	}
-	conn, err := d.pool.Acquire(ctx)
+	bounded, cancel := context.WithTimeout(ctx, requestBound)
+	defer cancel()
+	conn, err := d.pool.Acquire(bounded)
 	if err != nil {
 		return drivers.Report{}, d.explain(ctx, err)
 	}
 	defer conn.Release()
-	r, err := d.check(ctx, conn.Conn(), d.Guarantees())
+	r, err := d.check(bounded, conn.Conn(), d.Guarantees())
 	r.Assumptions = append(r.Assumptions, "the database's clock does not jump forward")
-	return r, err
+	return r, d.explain(ctx, err)
 }
 
 // Check implements drivers.Checker. It opens a connection.
@@ -122,10 +124,10 @@ func (d *Advisory) Check(ctx context.Context) (drivers.Report, error) {
 func (p *place) check(ctx context.Context, conn *pgx.Conn, made drivers.Guarantee) (drivers.Report, error) {
 	r := drivers.Report{Product: "postgres", Servers: p.addrs}
 	if _, err := p.examineServer(ctx, conn.PgConn()); err != nil {
-		return r, p.explain(ctx, err)
+		return r, err
 	}
 	if err := p.examineTable(ctx, conn); err != nil {
-		return r, p.explain(ctx, err)
+		return r, err
 	}
 	r.Version = conn.PgConn().ParameterStatus("server_version")
 	for _, g := range drivers.Guarantees {

@@ -68,6 +68,10 @@
 //
 // # What can go wrong
 //
+// A server that hangs: a call returns when its context ends, and otherwise after
+// about 5 seconds with an error that matches drivers.ErrUnavailable. Its outcome
+// is unknown.
+//
 // A terminated session, a reset connection or an answer that takes longer than
 // the time to live loses all locks of that session, up to 256. A commit that
 // hangs (a synchronous standby that is down) hangs the fenced locks of its
@@ -125,6 +129,10 @@ const (
 	maxPrefix  = 64              // keeps keys within what a btree can hold
 	openBound  = 5 * time.Second // for the first answer of a server, and for each new session
 	minVersion = 140000          // idle_session_timeout
+
+	// requestBound is how long a call waits for a server that hangs, if the
+	// caller's context does not end before.
+	requestBound = 5 * time.Second
 )
 
 // Options configures a driver. Nil, and each zero field, means the default.

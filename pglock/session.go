@@ -136,20 +136,30 @@ func (s *session) rouse() {
 
 // prove asks for a sign of life, and for an idle_session_timeout that is at
 // least silence.
-func (s *session) prove(silence time.Duration) <-chan error {
-	done := make(chan error, 1)
-	o := &op{answer: func(a answerOf) { done <- s.life(a) }}
+func (s *session) prove(silence time.Duration) *proof {
+	p := &proof{answered: make(chan struct{})}
+	answer := func(a answerOf) {
+		p.err = s.life(a)
+		close(p.answered)
+	}
+	o := &op{answer: answer}
 	if silence > s.silence {
 		o.stmt, o.args = stmtWiden, [][]byte{[]byte(milliseconds(silence))}
 		o.answer = func(a answerOf) {
 			if a.err == nil {
 				s.silence = max(s.silence, silence)
 			}
-			done <- s.life(a)
+			answer(a)
 		}
 	}
 	s.submit(o)
-	return done
+	return p
+}
+
+// A proof of life is there, or its failure, when answered is closed.
+type proof struct {
+	answered chan struct{}
+	err      error
 }
 
 func (s *session) life(a answerOf) error {
