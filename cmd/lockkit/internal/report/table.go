@@ -281,7 +281,7 @@ func significant(f float64) string {
 func (p *page) heading(text string) { p.WriteString("\n" + p.paint(text, bold) + "\n") }
 
 const noneDurableNote = "No server backend promises durable in this release: its settings are not read yet. " +
-	"Where data depends on the lock ask for fencing, and see docs/guarantees.md."
+	"Where data depends on the lock ask for fencing, and see docs/choosing.md."
 
 func (p *page) reasons(rows []Backend) {
 	p.heading("Fit for")
