@@ -50,6 +50,10 @@
 // A request arrives more than a minute after its owner was released: the name
 // is blocked for one time to live.
 //
+// The server is away: go-redis writes a line to the standard error for each
+// failed dial, by a logger that is the same for the whole program; give it
+// another one with redis.SetLogger.
+//
 // # Cost
 //
 // One round trip each for acquire, renew, release and inspect. One connection
