@@ -29,6 +29,10 @@ compare: setup ## compare all backends (ARGS='--quick', '--only redis,etcd', …
 test: setup ## all tests with the race detector (ARGS='-run Name', '-count=10', …)
 	$(GO) test -race $(ARGS) ./...
 
+.PHONY: soak
+soak: setup ## all tests 10 times on a busy machine (over an hour)
+	scripts/soak 10
+
 .PHONY: lint
 lint: ## format, vet, staticcheck, go.mod
 	scripts/lint $(NESTED)
