@@ -121,7 +121,7 @@ func (c cluster) explain(ctx context.Context, err error) error {
 	case err == nil, errors.Is(err, drivers.ErrLost), errors.Is(err, drivers.ErrHeld), errors.As(err, &config):
 		return err
 	}
-	if ended := contextEnd(ctx); ended != nil {
+	if ended := drivers.ContextEnd(ctx); ended != nil {
 		return c.unanswered(ended)
 	}
 	if config := c.misconfigured(err); config != nil {
@@ -133,15 +133,6 @@ func (c cluster) explain(ctx context.Context, err error) error {
 	return c.errorf("%w", err)
 }
 
-// contextEnd is ctx.Err. Where the deadline is over it waits for the context to
-// say so: gRPC looks at the deadline and may be faster than the timer.
-func contextEnd(ctx context.Context) error {
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-		<-ctx.Done()
-	}
-	return ctx.Err()
-}
-
 // explain says ErrClosed for what Close has cut short.
 func (d *Driver) explain(ctx context.Context, err error) error {
 	if d.life.Err() != nil && transient(err) && ctx.Err() == nil {
@@ -150,14 +141,9 @@ func (d *Driver) explain(ctx context.Context, err error) error {
 	return d.cluster.explain(ctx, err)
 }
 
-// unanswered is the error of a call that outlived its context. A deadline
-// speaks of the service, a cancellation does not.
+// unanswered is the error of a call that outlived its context.
 func (c cluster) unanswered(ended error) error {
-	err := c.errorf("no answer: %w", ended)
-	if errors.Is(ended, context.DeadlineExceeded) {
-		return drivers.Unavailable(err)
-	}
-	return err
+	return drivers.Unanswered(c.errorf("no answer: %w", ended))
 }
 
 // refusals are the answers that only a change of the settings can mend.

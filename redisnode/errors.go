@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,7 +15,7 @@ import (
 
 // explain tells what an error of the client library means under the contract.
 func (n *Node) explain(ctx context.Context, err error) error {
-	if ended := contextEnd(ctx); ended != nil {
+	if ended := drivers.ContextEnd(ctx); ended != nil {
 		return n.unanswered(ended)
 	}
 	if errors.Is(err, redis.ErrClosed) || errors.Is(err, net.ErrClosed) {
@@ -44,14 +43,9 @@ func (n *Node) explain(ctx context.Context, err error) error {
 	return drivers.Unavailable(n.errorf("%w", err))
 }
 
-// unanswered is the error of a call that outlived its context. A deadline
-// speaks of the service, a cancellation does not.
+// unanswered is the error of a call that outlived its context.
 func (n *Node) unanswered(ended error) error {
-	err := n.errorf("no answer: %w", ended)
-	if errors.Is(ended, context.DeadlineExceeded) {
-		return drivers.Unavailable(err)
-	}
-	return err
+	return drivers.Unanswered(n.errorf("no answer: %w", ended))
 }
 
 // tlsHint is for a server that waits for the end of what it does not take for
@@ -61,15 +55,6 @@ func (n *Node) tlsHint() string {
 		return ""
 	}
 	return "; use redis:// if it does not speak TLS"
-}
-
-// contextEnd is ctx.Err. Where the deadline is over it waits for the context
-// to say so: the timer of the connection may have fired a moment before.
-func contextEnd(ctx context.Context) error {
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-		<-ctx.Done()
-	}
-	return ctx.Err()
 }
 
 func (n *Node) errorf(format string, args ...any) error {

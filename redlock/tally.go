@@ -41,14 +41,9 @@ func (d *Driver) decide(ctx context.Context, votes <-chan vote, decided func(*ta
 	return t, nil
 }
 
-// unanswered is the error of a call that outlived its context. A deadline
-// speaks of the servers, a cancellation does not.
+// unanswered is the error of a call that outlived its context.
 func unanswered(ended error) error {
-	err := fmt.Errorf("redlock: no decision: %w", ended)
-	if errors.Is(ended, context.DeadlineExceeded) {
-		return drivers.Unavailable(err)
-	}
-	return err
+	return drivers.Unanswered(fmt.Errorf("redlock: no decision: %w", ended))
 }
 
 func (t *tally) add(v vote) {
